@@ -10,6 +10,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/eventstore"
 )
 
@@ -35,9 +36,17 @@ func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.Us
 		if _, err := c.FindUser(ctx, call.Client, UserRef(user)); err != nil {
 			return nil, err
 		}
+		company, _, err := c.company(ctx, call.Client)
+		if err != nil {
+			return nil, err
+		}
+		within := event.Within{MatchRule: company.Settings.MatchRule}
 		var found []event.MatchComputed
-		err := fault.Await(ctx, func(ctx context.Context) (err error) {
-			found, err = c.Matcher.Top(ctx, call.Client, user, event.Within{}, k)
+		err = fault.Await(ctx, func(ctx context.Context) error {
+			filter, err := rule.Among(nil, "", within.MatchRule)
+			if err == nil {
+				found, _, err = c.top(ctx, call.Client, user, within, k, filter)
+			}
 			return err
 		})
 		return slices.DeleteFunc(found, func(m event.MatchComputed) bool { return m.Score < minScore }), err

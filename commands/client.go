@@ -160,6 +160,11 @@ type Client struct {
 // ChangeClient renames a client or changes its settings.
 // Faults: busy, catching_up, client_unknown, idempotency_key_reused, invalid, quarantined, stale.
 func (c *Commands) ChangeClient(ctx context.Context, call Call, change ClientChange) (Client, error) {
+	if always := change.Settings.MatchRule; always != nil && *always != "" {
+		if _, err := checkMatchRule("/settings/match_rule", *always); err != nil {
+			return Client{}, err
+		}
+	}
 	outcome, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false, c.client(),
 		func(company *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return company.Change(change.Name, change.Settings)

@@ -46,22 +46,35 @@ type ConsentLayer struct {
 }
 
 // DefineConsentLayer makes a consent layer.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
-func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name string, paths []string) (ConsentLayer, error) {
+// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
+func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name string, paths []string, matchRule string) (ConsentLayer, error) {
+	if err := checkLayerRule("/match_rule", matchRule, paths); err != nil {
+		return ConsentLayer{}, err
+	}
 	layer := id.Next[id.ConsentLayer](c.ids(call, "consent layer"))
 	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), call.Seed == nil, c.ends,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
-			return l.Define(event.ConsentLayerDefined{Layer: layer, Name: name, TraitPaths: paths})
+			return l.Define(event.ConsentLayerDefined{Layer: layer, Name: name, TraitPaths: paths, MatchRule: matchRule})
 		})
 	return layerAfter(outcome), err
 }
 
-// ChangeConsentLayer renames a layer or changes its paths; what is nil stays.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, stale.
-func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer, name *string, paths []string) (ConsentLayer, error) {
+// ChangeConsentLayer renames a layer, or changes its paths or its match rule; what is nil
+// stays. The two have to fit each other.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined, stale.
+func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer, name *string, paths []string, matchRule *string) (ConsentLayer, error) {
+	pointer := "/match_rule"
+	if matchRule == nil {
+		pointer = "/trait_paths"
+	}
 	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false, c.ends,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
-			return l.Change(name, paths)
+			events, err := l.Change(name, paths, matchRule)
+			for _, e := range events {
+				changed := e.(event.ConsentLayerChanged)
+				err = checkLayerRule(pointer, changed.MatchRule, changed.TraitPaths)
+			}
+			return events, err
 		})
 	return layerAfter(outcome), err
 }

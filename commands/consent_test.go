@@ -90,11 +90,11 @@ func TestConsentIsGrantedOnceAndToNobodyWhoComesLater(t *testing.T) {
 		}
 		users = append(users, commands.UserRef(u.ID))
 	}
-	layer, err := w.DefineConsentLayer(t.Context(), seeded(call, "layer", ""), "A", []string{"age"})
+	layer, err := w.DefineConsentLayer(t.Context(), seeded(call, "layer", ""), "A", []string{"age"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := w.DefineConsentLayer(t.Context(), seeded(call, "layer", ""), "A", []string{"age"})
+	again, err := w.DefineConsentLayer(t.Context(), seeded(call, "layer", ""), "A", []string{"age"}, "")
 	if err != nil || again.ID != layer.ID {
 		t.Errorf("the repetition made %s, %v; not %s", again.ID, err, layer.ID)
 	}
@@ -150,7 +150,7 @@ func TestAGrantToAllThatBrokeOffIsAnsweredForTheWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestACrashedChangeOfConsentsCanBeRepeated(t *testing.T) {
 			t.Helper()
 			w.Directory = directory{t, w}
 			_, call := w.client(t, "ada@example.com")
-			layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+			layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +217,7 @@ func TestEarlierChangesOfAllConsentsAreNotRead(t *testing.T) {
 	w := newFixture(t)
 	w.Directory = directory{t, w}
 	_, call := w.client(t, "ada@example.com")
-	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestARepeatedChangeOfConsentsLeavesAloneWhatUsersSaidSince(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+				layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -291,7 +291,7 @@ func TestARepeatedChangeOfConsentsLeavesAloneWhatUsersSaidSince(t *testing.T) {
 func TestARepeatedGrantDoesNotSpeakForWhoComesAfterAnErasure(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func (d breaksOff) CountUsers(context.Context, id.Client, eventstore.Position) (
 func TestConsentIsRefusedForWhatIsNotThere(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"})
+	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,7 +184,7 @@ func TestMatchesAreFoundAgainHoweverManyFollow(t *testing.T) {
 
 func TestARunIsFoundAgainHoweverManyFollow(t *testing.T) {
 	w, call := fixtureWithUser(t)
-	layer, err := w.DefineConsentLayer(t.Context(), call, "Research", []string{"a"})
+	layer, err := w.DefineConsentLayer(t.Context(), call, "Research", []string{"a"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +404,7 @@ func TestWhatIsChangedOftenCostsNoMoreThanAPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layer, err := c.DefineConsentLayer(t.Context(), call, "Research", []string{"a"})
+	layer, err := c.DefineConsentLayer(t.Context(), call, "Research", []string{"a"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +431,7 @@ func TestWhatIsChangedOftenCostsNoMoreThanAPage(t *testing.T) {
 			return err
 		},
 		"a layer": func() error {
-			_, err := c.ChangeConsentLayer(t.Context(), call, layer.ID, name(), nil)
+			_, err := c.ChangeConsentLayer(t.Context(), call, layer.ID, name(), nil, nil)
 			return err
 		},
 		"a subscription": func() error {

@@ -37,12 +37,13 @@ type Matcher interface {
 
 // ComputeMatches asks for the matches of a user.
 type ComputeMatches struct {
-	User   UserRef
-	Other  UserRef         // set: this one pair
-	Limit  int             // else: so many of the best
-	Layer  id.ConsentLayer // set: among those who granted it, by its traits
-	Filter string          // set: among those whom this rule of pairs names
-	Record bool            // false: compute without recording
+	User    UserRef
+	Other   UserRef         // set: this one pair
+	Limit   int             // else: so many of the best
+	Layer   id.ConsentLayer // set: among those who granted it, by its traits
+	Filter  string          // set: among those whom this rule of pairs names
+	Segment id.Segment      // set: among the members of this segment
+	Record  bool            // false: compute without recording
 }
 
 // Filter judges users by rules. It has seen every write that was acknowledged before it
@@ -50,6 +51,9 @@ type ComputeMatches struct {
 type Filter interface {
 	// Named says whom of some users a filter of pairs surely names, for a viewer.
 	Named(ctx context.Context, client id.Client, filter *rule.Filter, viewer id.User, users []id.User) (map[id.User]bool, error)
+	// Ready fails where a segment, named at a place of a request, is not there, is judging
+	// its first members, or reads more than a layer permits.
+	Ready(ctx context.Context, client id.Client, eventual bool, pointer string, segment id.Segment, within event.Within) error
 }
 
 // Matches is what was computed, the best first.
@@ -63,15 +67,14 @@ type Matches struct {
 // ComputeMatches computes the matches of a user and, unless told otherwise,
 // records each: every match that is returned was recorded and is emitted.
 // Faults: building, busy, catching_up, consent_layer_unknown, consent_missing, idempotency_key_reused,
-// invalid, population_too_large, quarantined, stale, user_unknown.
+// invalid, population_too_large, quarantined, segment_building, segment_unknown, stale, user_unknown.
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
-	var filter *rule.Filter
+	var asked *rule.Rule
 	if in.Filter != "" {
-		pairs, err := rule.ParseAt("/filter", in.Filter, rule.Pairs)
-		if err != nil {
+		var err error
+		if asked, err = rule.ParseAt("/filter", in.Filter, rule.Pairs); err != nil {
 			return Matches{}, err
 		}
-		filter = &rule.Filter{Rule: pairs}
 	}
 	user, err := c.FindUser(ctx, call.Client, in.User)
 	if err != nil {
@@ -79,7 +82,7 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 	}
 	truncated := false
 	compute := sync.OnceValues(func() (found []event.MatchComputed, err error) {
-		found, truncated, err = c.match(ctx, call.Client, user, in, filter)
+		found, truncated, err = c.match(ctx, call.Client, user, in, asked)
 		return found, err
 	})
 	if call.Seed == nil { // no repetition, so it will be needed
@@ -112,7 +115,7 @@ func ahead[T any](work func() (T, error)) func() (T, error) {
 	}
 }
 
-func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches, filter *rule.Filter) (
+func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches, asked *rule.Rule) (
 	found []event.MatchComputed, truncated bool, err error,
 ) {
 	allowed := ahead(func() (event.Within, error) { return c.within(ctx, client, user, in.Layer) })
@@ -125,17 +128,23 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 	if err := cmp.Or(err, unknown); err != nil {
 		return nil, false, err
 	}
-	if filter != nil && in.Layer != "" {
-		if err := filter.Permitted("/filter", within.TraitPaths); err != nil {
+	if asked != nil && in.Layer != "" {
+		if err := asked.Permitted("/filter", within.TraitPaths); err != nil {
 			return nil, false, err
 		}
 	}
+	if in.Segment != "" {
+		if err := c.Filter.Ready(ctx, client, false, "/segment_id", in.Segment, within); err != nil {
+			return nil, false, err
+		}
+	}
+	filter, err := rule.Among(asked, string(in.Segment), within.MatchRule)
+	if err != nil {
+		return nil, false, err
+	}
 	switch {
-	case in.Other == "" && filter != nil:
-		return c.topNamed(ctx, client, user, within, in.Limit, filter)
 	case in.Other == "":
-		found, err = c.Matcher.Top(ctx, client, user, within, in.Limit)
-		return found, false, err
+		return c.top(ctx, client, user, within, in.Limit, filter)
 	case other == user:
 		return nil, false, fault.NewInvalid(fault.Field{Pointer: "/matched_user_id", Detail: "must be another user"})
 	}
@@ -143,24 +152,35 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	found = []event.MatchComputed{m}
-	if filter != nil {
-		found, err = c.named(ctx, client, user, filter, found)
-	}
+	found, err = c.named(ctx, client, user, filter, []event.MatchComputed{m})
 	return found, false, err
+}
+
+// top returns the best matches of a user, of those whom a filter names.
+func (c *Commands) top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int, filter *rule.Filter) (
+	found []event.MatchComputed, truncated bool, err error,
+) {
+	within.Lasting = filter.Lasting()
+	return c.bestNamed(ctx, client, user, limit, filter, func(candidates int) ([]event.MatchComputed, error) {
+		return c.Matcher.Top(ctx, client, user, within, candidates)
+	})
 }
 
 // judged is how many candidates a filter judges before it is seen whether it needs more.
 const judged = 1_000
 
-// topNamed returns the best of the matches whom a filter names. It looks at candidates
+// bestNamed returns the best of the matches whom a filter names. It looks at candidates
 // in the order of their scores, at more of them until there are enough.
-func (c *Commands) topNamed(ctx context.Context, client id.Client, user id.User, within event.Within, limit int, filter *rule.Filter) (
-	found []event.MatchComputed, truncated bool, err error,
-) {
+func (c *Commands) bestNamed(ctx context.Context, client id.Client, user id.User, limit int, filter *rule.Filter,
+	top func(candidates int) ([]event.MatchComputed, error),
+) (found []event.MatchComputed, truncated bool, err error) {
+	if filter == nil {
+		found, err = top(limit)
+		return found, false, err
+	}
 	seen := map[id.User]bool{}
 	truncated, err = filter.Widen(limit, func(candidates int) (there, named int, err error) {
-		best, err := c.Matcher.Top(ctx, client, user, within, candidates)
+		best, err := top(candidates)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -185,6 +205,9 @@ func (c *Commands) topNamed(ctx context.Context, client id.Client, user id.User,
 
 // named keeps the matches whom a filter names.
 func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, filter *rule.Filter, matches []event.MatchComputed) ([]event.MatchComputed, error) {
+	if filter == nil {
+		return matches, nil
+	}
 	users := make([]id.User, len(matches))
 	for i, m := range matches {
 		users[i] = m.MatchedUser
@@ -193,10 +216,33 @@ func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, 
 	return slices.DeleteFunc(matches, func(m event.MatchComputed) bool { return !named[m.MatchedUser] }), err
 }
 
+// checkMatchRule refuses a match rule that is wrong, at a place of a request. A segment
+// that it named would have to stay for ever.
+func checkMatchRule(pointer, text string) (*rule.Rule, error) {
+	parsed, err := rule.ParseAt(pointer, text, rule.Pairs)
+	if err == nil && len(parsed.Segments())+len(parsed.Layers())+len(parsed.Clusters())+len(parsed.Acts()) > 0 {
+		err = fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "names a segment, a layer, a cluster or what users did, which a match rule may not"})
+	}
+	return parsed, err
+}
+
+// checkLayerRule refuses a layer's match rule that is wrong, or reads more than the layer
+// permits; "" is none.
+func checkLayerRule(pointer, text string, paths []string) error {
+	if text == "" {
+		return nil
+	}
+	parsed, err := checkMatchRule(pointer, text)
+	if err != nil {
+		return err
+	}
+	return parsed.Permitted(pointer, paths)
+}
+
 // within makes sure that a user may be compared under a layer.
 func (c *Commands) within(ctx context.Context, client id.Client, user id.User, layer id.ConsentLayer) (event.Within, error) {
 	if layer == "" {
-		return event.Within{}, c.withoutLayer(ctx, client)
+		return c.withoutLayer(ctx, client)
 	}
 	l, err := c.consentLayer(ctx, client, layer)
 	if err != nil {
@@ -209,19 +255,19 @@ func (c *Commands) within(ctx context.Context, client id.Client, user id.User, l
 	if !fold[domain.Consent](last).Granted {
 		return event.Within{}, fault.New(fault.Conflict, "consent_missing", "This user has not granted the consent layer, or has withdrawn it.")
 	}
-	return event.Within{Layer: layer, TraitPaths: l.TraitPaths}, nil
+	return event.Within{Layer: layer, TraitPaths: l.TraitPaths, MatchRule: l.MatchRule}, nil
 }
 
 // withoutLayer refuses where the client has chosen that comparisons name a layer.
-func (c *Commands) withoutLayer(ctx context.Context, client id.Client) error {
+func (c *Commands) withoutLayer(ctx context.Context, client id.Client) (event.Within, error) {
 	company, _, err := c.company(ctx, client)
 	if err != nil {
-		return err
+		return event.Within{}, err
 	}
 	if company.Settings.MatchingRequiresLayer {
-		return fault.NewInvalid(fault.Field{Pointer: "/consent_layer_id", Detail: "is required by the client's settings"})
+		return event.Within{}, fault.NewInvalid(fault.Field{Pointer: "/consent_layer_id", Detail: "is required by the client's settings"})
 	}
-	return nil
+	return event.Within{MatchRule: company.Settings.MatchRule}, nil
 }
 
 // FindUser returns the id of a user that is there, or fails with a fault of

@@ -56,7 +56,7 @@ func TestIdentifiersThatFollowFromARequestStay(t *testing.T) {
 	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
 		t.Fatal(err)
 	}
-	layer, err1 := w.DefineConsentLayer(ctx, step("layer"), "Research", []string{"a"})
+	layer, err1 := w.DefineConsentLayer(ctx, step("layer"), "Research", []string{"a"}, "")
 	_, err2 = w.ChangeConsents(ctx, step("grants"), commands.ChangeConsents{Layer: layer.ID, Grant: true, Users: []commands.UserRef{"ext:u1"}})
 	_, err3 = w.ChangeConsents(ctx, step("all grants"), commands.ChangeConsents{Layer: layer.ID, Grant: true, All: true})
 	_, err4 = w.RequestRun(ctx, step("run"), commands.RequestRun{Layer: layer.ID, K: 3})

@@ -14,6 +14,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
 )
@@ -65,10 +66,18 @@ func (c *Commands) PreviewTraits(ctx context.Context, call Call, in PreviewTrait
 	if err != nil {
 		return nil, nil, err
 	}
-	if before, err = c.Matcher.Top(ctx, call.Client, user, within, in.Limit); err != nil {
+	filter, err := rule.Among(nil, "", within.MatchRule)
+	if err != nil {
 		return nil, nil, err
 	}
-	after, ok, err := c.Matcher.Under(ctx, call.Client, user, within, overrides, in.Limit)
+	if before, _, err = c.top(ctx, call.Client, user, within, in.Limit, filter); err != nil {
+		return nil, nil, err
+	}
+	ok := true
+	after, _, err = c.bestNamed(ctx, call.Client, user, in.Limit, filter, func(candidates int) (found []event.MatchComputed, err error) {
+		found, ok, err = c.Matcher.Under(ctx, call.Client, user, within, overrides, candidates)
+		return found, err
+	})
 	if err == nil && !ok {
 		err = fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "reads what is not compared yet: another type, or a trait that takes no part now; " +
 			"that can be seen once it is decided"})

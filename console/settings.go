@@ -43,11 +43,15 @@ func (p *page) changeSettings() error {
 		return p.again(invalid("min_score", say("settings.this_must_be_a")), p.settings)
 	}
 	ids := kindred.WebhookUserIDs(p.form("webhook_user_ids"))
+	always := kindred.Null[string]()
+	if text := p.form("match_rule"); text != "" {
+		always = kindred.Value(text)
+	}
 	_, err = p.api.Client.Change(p.r.Context(), kindred.ClientChange{
 		Name: new(p.form("name")),
 		Settings: &kindred.ClientSettingsChange{
 			AutomaticMatching:     &kindred.AutomaticMatchingChange{On: new(p.form("on") != ""), K: k, MinScore: &score},
-			MatchingRequiresLayer: new(p.form("matching_requires_layer") != ""), WebhookUserIDs: &ids,
+			MatchingRequiresLayer: new(p.form("matching_requires_layer") != ""), WebhookUserIDs: &ids, MatchRule: always,
 		},
 	})
 	if err != nil {

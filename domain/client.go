@@ -117,6 +117,7 @@ type SettingsChange struct {
 	Automatic      *bool
 	K              *int
 	MinScore       *float64
+	MatchRule      *string // of pairs, checked before; "": none
 }
 
 func (s SettingsChange) of(settings event.Settings) (event.Settings, error) {
@@ -125,6 +126,7 @@ func (s SettingsChange) of(settings event.Settings) (event.Settings, error) {
 	set(&settings.AutomaticMatching.On, s.Automatic)
 	set(&settings.AutomaticMatching.K, s.K)
 	set(&settings.AutomaticMatching.MinScore, s.MinScore)
+	set(&settings.MatchRule, s.MatchRule)
 	var wrong []fault.Field
 	if !slices.Contains([]string{"user_id", "external_id"}, settings.WebhookUserIDs) {
 		wrong = append(wrong, fault.Field{Pointer: "/settings/webhook_user_ids", Detail: "must be user_id or external_id"})

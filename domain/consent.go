@@ -14,6 +14,7 @@ type ConsentLayer struct {
 	ID         id.ConsentLayer
 	Name       string
 	TraitPaths []string
+	MatchRule  string
 	Retired    bool
 }
 
@@ -21,9 +22,9 @@ type ConsentLayer struct {
 func (l *ConsentLayer) Apply(e event.Event) {
 	switch e := e.(type) {
 	case event.ConsentLayerDefined:
-		*l = ConsentLayer{ID: e.Layer, Name: e.Name, TraitPaths: e.TraitPaths}
+		*l = ConsentLayer{ID: e.Layer, Name: e.Name, TraitPaths: e.TraitPaths, MatchRule: e.MatchRule}
 	case event.ConsentLayerChanged:
-		*l = ConsentLayer{ID: e.Layer, Name: e.Name, TraitPaths: e.TraitPaths}
+		*l = ConsentLayer{ID: e.Layer, Name: e.Name, TraitPaths: e.TraitPaths, MatchRule: e.MatchRule}
 	case event.ConsentLayerRetired:
 		*l = ConsentLayer{ID: e.Layer, Retired: true}
 	}
@@ -34,21 +35,20 @@ func (l *ConsentLayer) Define(e event.ConsentLayerDefined) ([]event.Event, error
 	return []event.Event{e}, nil
 }
 
-// Change renames a layer or changes its paths; what is nil stays, and what
-// does not change adds nothing.
+// Change renames a layer, or changes its paths or its match rule; what is nil stays,
+// and what does not change adds nothing.
 // Faults: consent_layer_unknown.
-func (l *ConsentLayer) Change(name *string, paths []string) ([]event.Event, error) {
+func (l *ConsentLayer) Change(name *string, paths []string, matchRule *string) ([]event.Event, error) {
 	if err := l.Exists(); err != nil {
 		return nil, err
 	}
-	changed := event.ConsentLayerChanged{Layer: l.ID, Name: l.Name, TraitPaths: l.TraitPaths}
-	if name != nil {
-		changed.Name = *name
-	}
+	changed := event.ConsentLayerChanged{Layer: l.ID, Name: l.Name, TraitPaths: l.TraitPaths, MatchRule: l.MatchRule}
+	set(&changed.Name, name)
+	set(&changed.MatchRule, matchRule)
 	if paths != nil {
 		changed.TraitPaths = paths
 	}
-	if changed.Name == l.Name && slices.Equal(changed.TraitPaths, l.TraitPaths) {
+	if changed.Name == l.Name && changed.MatchRule == l.MatchRule && slices.Equal(changed.TraitPaths, l.TraitPaths) {
 		return nil, nil
 	}
 	return []event.Event{changed}, nil

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -134,6 +136,29 @@ func TestClusteringStory(t *testing.T) {
 	}
 	if len(seen) != 300 {
 		t.Errorf("%d users are in clusters", len(seen))
+	}
+
+	// A filter and a segment leave members of a cluster, where they read what its layer permits.
+	at := "/api/v1/clusters/" + string(listed[0].ID) + "/members"
+	var some []string
+	for _, name := range a.members(listed[0].ID) {
+		if i, err := strconv.Atoi(name[1:]); err == nil && i/3%7 == 2 { // see groups
+			some = append(some, name)
+		}
+	}
+	const rule = `traits.visits in [5, 42, 92]`
+	for _, by := range []string{"filter=" + url.QueryEscape(rule), "segment_id=" + idOfSegment(a.segment("Some", rule))} {
+		var names []string
+		for _, m := range each[httpapi.ClusterMember](t, a, at+"?"+by, 2) {
+			names = append(names, m.ExternalID)
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, some) || len(some) == 0 {
+			t.Errorf("%s: %v, not %v", by, names, some)
+		}
+	}
+	for _, wrong := range []string{"filter=traits.name%3E1", "filter=traits", "segment_id=" + idOfSegment(a.segment("Named", `has(traits.name)`))} {
+		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(at+"?"+wrong))
 	}
 
 	// A campaign for a cluster is shown to its members, and to nobody else.

@@ -331,7 +331,24 @@ func TestMatchesAreFiltered(t *testing.T) {
 	wantProblem(t, http.StatusBadRequest, "bad_cursor", a.get(strings.Replace(at, "seeks", "age", 1)))
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users/ext:u0/feed?filter=traits"))
 
+	// Of a segment, its members alone; of both, who is in it and named.
 	path := "/api/v1/users/ext:u0/matches"
+	of := idOfSegment(rare)
+	for n, body := range map[int]map[string]any{8: {}, 3: {"filter": `user.external_id < "u2"`}} {
+		body["segment_id"] = of
+		got, truncated := matches(body)
+		if len(got) != n || truncated {
+			t.Errorf("%v: %v, %v", body, got, truncated)
+		}
+	}
+	for _, i := range want[httpapi.Feed](t, http.StatusOK, a.get("/api/v1/users/ext:u0/feed?record=false&limit=200&segment_id="+of)).Data {
+		if !strings.HasSuffix(*i.ExternalID, "1") {
+			t.Errorf("the feed of a segment shows %s", *i.ExternalID)
+		}
+	}
+	wantProblem(t, http.StatusNotFound, "segment_unknown", a.send("POST", path, map[string]any{"segment_id": "seg_none"}))
+	wantProblem(t, http.StatusNotFound, "segment_unknown", a.get("/api/v1/users/ext:u0/feed?segment_id="+of[:10]))
+
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", path, map[string]any{"filter": `traits.age >`}))
 	layer := a.createLayer("age")
 	a.send("POST", layersPath+"/"+string(layer.ID)+"/grants", map[string]any{"all": true})
@@ -345,8 +362,18 @@ func TestMatchesAreFiltered(t *testing.T) {
 	if found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", path, within)); len(found.Data) == 0 {
 		t.Error("nobody is older than u0")
 	}
+	delete(within, "filter")
+	within["segment_id"] = of
+	if beyond := a.send("POST", path, within); beyond.Status != http.StatusUnprocessableEntity || !strings.Contains(string(beyond.Body), "traits.sex") {
+		t.Errorf("a segment of other traits than the layer's: %s", beyond.Body)
+	}
+	within["segment_id"] = idOfSegment(a.segment("Of age", `traits.age < 22`))
+	if found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", path, within)); len(found.Data) != 15 {
+		t.Errorf("%d matches of a segment under the layer", len(found.Data)) // u1, u40, u41, …
+	}
 	writer := a.with(a.exchange(a.createAPIKey("write").RawKey))
 	wantProblem(t, http.StatusForbidden, "missing_scope", writer.send("POST", path, map[string]any{"filter": `traits.age > 1`}))
+	wantProblem(t, http.StatusForbidden, "missing_scope", writer.send("POST", path, map[string]any{"segment_id": of}))
 }
 
 // A segment under a consent layer is of those who grant it now, by what the layer permits;
@@ -469,5 +496,111 @@ func TestSegmentsUnderConsent(t *testing.T) {
 	counts(granting, 0)
 	if got := want[httpapi.Segment](t, http.StatusOK, a.get(within)); got.State != httpapi.SegmentBlocked || got.BlockedBy[0].Cause != httpapi.BlockedByLayerRetired {
 		t.Errorf("of a layer that is no more: %+v", got)
+	}
+}
+
+// A match rule holds of both of a pair, in matches that are asked for and in those that
+// nobody asks for, in previews and in feeds; the layer's own holds under a layer.
+func TestAMatchRuleAlwaysHolds(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(60, func(i int) string { // of men, every second one seeks men
+		return fmt.Sprintf(`{"age":%d,"sex":%q,"seeks":[%q]}`, 20+i%20, []string{"f", "m"}[i%2], []string{"m", "f", "m", "m"}[i%4])
+	})
+	path := "/api/v1/users/ext:u0/matches"
+	settings := func(rule any) httpapi.ClientDetails {
+		t.Helper()
+		return want[httpapi.ClientDetails](t, http.StatusOK, a.sendTo("PATCH", "", fmt.Sprintf(`{"settings":{"match_rule":%s}}`, rule)))
+	}
+	sought := func(name string) bool { // by u0, and seeks it
+		var i int
+		if _, err := fmt.Sscanf(name, "u%d", &i); err != nil {
+			t.Error(err)
+		}
+		return i%4 == 1
+	}
+	for _, wrong := range []string{`"traits.sex in"`, `"in_segment(\"seg_x\")"`} {
+		got := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.sendTo("PATCH", "", `{"settings":{"match_rule":`+wrong+`}}`))
+		if got.Errors[0].Pointer != "/settings/match_rule" || !strings.Contains(got.Errors[0].Detail, "line 1, column") && !strings.Contains(got.Errors[0].Detail, "segment") {
+			t.Errorf("%s: %+v", wrong, got.Errors)
+		}
+	}
+	if is := settings(`"traits.sex in viewer.traits.seeks"`).Settings.MatchRule; is == nil || *is != "traits.sex in viewer.traits.seeks" {
+		t.Errorf("the match rule is %v", is)
+	}
+	for _, body := range []map[string]any{{"limit": 100}, {"limit": 100, "filter": "traits.age > 0"}} {
+		found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", path, body))
+		if len(found.Data) != 15 || !slices.ContainsFunc(found.Data, func(m httpapi.ComputedMatch) bool { return sought(m.ExternalID) }) {
+			t.Errorf("%v: %d matches", body, len(found.Data))
+		}
+		for _, m := range found.Data {
+			if !sought(m.ExternalID) {
+				t.Errorf("%s is a match", m.ExternalID)
+			}
+		}
+	}
+	for other, n := range map[string]int{"u1": 1, "u3": 0, "u2": 0} {
+		if found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", path, map[string]any{"matched_user_id": "ext:" + other})); len(found.Data) != n {
+			t.Errorf("%s: %d matches", other, len(found.Data))
+		}
+	}
+	shown := want[httpapi.Feed](t, http.StatusOK, a.get("/api/v1/users/ext:u0/feed?record=false&limit=200"))
+	for _, i := range shown.Data {
+		if !sought(*i.ExternalID) {
+			t.Errorf("the feed shows %s", *i.ExternalID)
+		}
+	}
+	if len(shown.Data) != 15 {
+		t.Errorf("the feed shows %d", len(shown.Data))
+	}
+
+	want[httpapi.ClientDetails](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"automatic_matching":{"on":true,"k":5,"min_score":0}}}`))
+	testkit.Eventually(t, "everybody is matched", func() bool {
+		return want[httpapi.Sweep](t, http.StatusOK, a.get("/api/v1/matching/sweep")).Pending == 0
+	})
+	for i, n := range []int{20, 5, 20, 0} { // u0 was matched above; u3 seeks men, and no man seeks u3 back but one of its kind
+		found := each[httpapi.Match](t, a, fmt.Sprintf("/api/v1/users/ext:u%d/matches", i), 50)
+		for _, m := range found {
+			var other int
+			if _, err := fmt.Sscanf(m.ExternalID, "u%d", &other); err != nil || i%2 == 0 && other%4 != 1 || i == 1 && other%2 != 0 || i == 3 && other%4 != 3 {
+				t.Errorf("u%d is matched with %s", i, m.ExternalID)
+			}
+		}
+		if len(found) == 0 && n > 0 {
+			t.Errorf("u%d has no matches", i)
+		}
+	}
+	if is := settings("null").Settings.MatchRule; is != nil {
+		t.Errorf("the match rule is %s", *is)
+	}
+
+	a.refuseLayerRules()
+}
+
+// refuseLayerRules makes layers whose match rule reads what they do not permit, and one that holds.
+func (a account) refuseLayerRules() {
+	a.Helper()
+	for _, wrong := range []string{`traits.sex in viewer.traits.seeks`, `user.external_id != viewer.external_id`, `traits.age >`} {
+		got := wantProblem(a, http.StatusUnprocessableEntity, "invalid",
+			a.send("POST", layersPath, map[string]any{"name": "A", "trait_paths": []string{"age"}, "match_rule": wrong}))
+		if got.Errors[0].Pointer != "/match_rule" {
+			a.Errorf("%s: %+v", wrong, got.Errors)
+		}
+	}
+	layer := want[httpapi.ConsentLayer](a, http.StatusCreated,
+		a.send("POST", layersPath, map[string]any{"name": "A", "trait_paths": []string{"age"}, "match_rule": `traits.age >= 30 || viewer.traits.age >= 30`}))
+	at := layersPath + "/" + string(layer.ID)
+	got := wantProblem(a, http.StatusUnprocessableEntity, "invalid", a.send("PATCH", at, map[string]any{"trait_paths": []string{"sex"}}))
+	if got.Errors[0].Pointer != "/trait_paths" {
+		a.Errorf("of other traits: %+v", got.Errors)
+	}
+	a.send("POST", at+"/grants", map[string]any{"all": true})
+	body := map[string]any{"consent_layer_id": layer.ID, "limit": 100, "record": false}
+	if found := want[httpapi.ComputedMatches](a, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", body)); len(found.Data) != 27 { // the three that are least like have nothing in common
+		a.Errorf("%d matches under the layer", len(found.Data))
+	}
+	want[httpapi.ConsentLayer](a, http.StatusOK, a.send("PATCH", at, map[string]any{"match_rule": nil}))
+	if found := want[httpapi.ComputedMatches](a, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", body)); len(found.Data) != 56 {
+		a.Errorf("%d matches under the layer without its rule", len(found.Data))
 	}
 }

@@ -1746,6 +1746,9 @@ type ClientSettings struct {
 	// AutomaticMatching While it is on, each user who is created or changes is matched in the background. A match is recorded and sent when it comes among the user's best `k` with `min_score` or more, and again when its score has moved by 0.05; at most 200 a second on average.
 	AutomaticMatching AutomaticMatching `json:"automatic_matching"`
 
+	// MatchRule The match rule; left out where there is none.
+	MatchRule *string `json:"match_rule,omitempty"`
+
 	// MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
 	MatchingRequiresLayer MatchingRequiresLayer `json:"matching_requires_layer"`
 
@@ -1757,6 +1760,11 @@ type ClientSettings struct {
 type ClientSettingsChange struct {
 	// AutomaticMatching What is not named stays.
 	AutomaticMatching *AutomaticMatchingChange `json:"automatic_matching,omitempty"`
+
+	// MatchRule A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds without a consent layer, of each user as seen by the other; null: none. It is stored as it is: put no names of people in it.
+	//
+	// Example: traits.sex in viewer.traits.seeks
+	MatchRule Nullable[string] `json:"match_rule,omitempty"`
 
 	// MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
 	MatchingRequiresLayer *MatchingRequiresLayer `json:"matching_requires_layer,omitempty"`
@@ -2432,6 +2440,9 @@ type ConsentLayer struct {
 	// Example: lay_0123456789abcdefghijklmnop
 	ID ConsentLayerID `json:"id"`
 
+	// MatchRule The match rule; left out where there is none.
+	MatchRule *string `json:"match_rule,omitempty"`
+
 	// Name What you call it.
 	//
 	// Example: Personalisation
@@ -2450,6 +2461,11 @@ type ConsentLayer struct {
 
 // ConsentLayerChange What to change of a layer; the rest stays.
 type ConsentLayerChange struct {
+	// MatchRule The match rule from now on; null: none.
+	//
+	// Example: traits.age > viewer.traits.age - 10
+	MatchRule Nullable[string] `json:"match_rule,omitempty"`
+
 	// Name A name without control characters.
 	//
 	// Example: Acme
@@ -3616,6 +3632,9 @@ type MatchRequest struct {
 
 	// Record `false` computes without recording; `true` where it is left out.
 	Record *bool `json:"record,omitempty"`
+
+	// SegmentID Only the members of this segment, 503 `segment_building` while it has none yet. It takes the scope `read`. Under a consent layer the segment's rule may read the layer's traits alone.
+	SegmentID *string `json:"segment_id,omitempty"`
 }
 
 // MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
@@ -3763,6 +3782,11 @@ type NewClusteringRun struct {
 
 // NewConsentLayer A layer to create.
 type NewConsentLayer struct {
+	// MatchRule A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds under the layer, of each user as seen by the other. It may read the layer's traits alone.
+	//
+	// Example: traits.age > viewer.traits.age - 10
+	MatchRule *string `json:"match_rule,omitempty"`
+
 	// Name A name without control characters.
 	//
 	// Example: Acme
@@ -5806,6 +5830,12 @@ type ListClusterDriftParams struct {
 
 // ListClusterMembersParams defines parameters for ListClusterMembers.
 type ListClusterMembersParams struct {
+	// Filter Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer alone.
+	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// SegmentID Only who is in this segment, too, 503 `segment_building` while it has no members yet. Its rule may read the traits of the cluster's layer alone.
+	SegmentID *string `form:"segment_id,omitempty" json:"segment_id,omitempty"`
+
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -5979,6 +6009,9 @@ type GetFeedParams struct {
 
 	// Filter Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes the scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs to its filter.
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// SegmentID Only the members of this segment, 503 `segment_building` while it has none yet. It takes the scope `read`; under a consent layer the segment's rule may read the layer's traits alone.
+	SegmentID *string `form:"segment_id,omitempty" json:"segment_id,omitempty"`
 
 	// Record `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count as shown, and each `impression_id` is `preview`.
 	Record *bool `form:"record,omitempty" json:"record,omitempty"`
@@ -8661,6 +8694,32 @@ func (siw *ServerInterfaceWrapper) ListClusterMembers(w http.ResponseWriter, r *
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListClusterMembersParams
 
+	// ------------- Optional query parameter "filter" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", r.URL.Query(), &params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "filter"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "filter", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "segment_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "segment_id", r.URL.Query(), &params.SegmentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "segment_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -10181,6 +10240,19 @@ func (siw *ServerInterfaceWrapper) GetFeed(w http.ResponseWriter, r *http.Reques
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "filter"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "filter", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "segment_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "segment_id", r.URL.Query(), &params.SegmentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "segment_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
 		}
 		return
 	}

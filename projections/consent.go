@@ -25,7 +25,7 @@ func (Consent) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Consent) Version() int { return 3 }
+func (Consent) Version() int { return 4 }
 
 // Schema of the read model. Who was erased, and which layers were retired, is
 // kept, so that a grant that was on its way then leaves no trace.
@@ -37,6 +37,7 @@ CREATE TABLE consent_layers (
 	created_position        log_position NOT NULL,
 	name        text NOT NULL,
 	trait_paths text[] NOT NULL,
+	match_rule  text NOT NULL,
 	revision    bigint NOT NULL,
 	created_at  timestamptz NOT NULL,
 	updated_at  timestamptz NOT NULL,
@@ -91,10 +92,10 @@ type consentRow struct {
 
 const (
 	insertLayer = `
-INSERT INTO consent_layers (client, id, created_position, name, trait_paths, revision, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT DO NOTHING`
+INSERT INTO consent_layers (client, id, created_position, name, trait_paths, match_rule, revision, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) ON CONFLICT DO NOTHING`
 	changeLayer = `
-UPDATE consent_layers SET name = $3, trait_paths = $4, revision = $5, updated_at = $6 WHERE client = $1 AND id = $2`
+UPDATE consent_layers SET name = $3, trait_paths = $4, match_rule = $5, revision = $6, updated_at = $7 WHERE client = $1 AND id = $2`
 	retireLayer    = `UPDATE consent_layers SET retired = true WHERE client = $1 AND id = $2`
 	retireConsents = `DELETE FROM consents WHERE client = $1 AND layer = $2`
 	retireChanges  = `DELETE FROM consent_changes WHERE client = $1 AND layer = $2`
@@ -172,9 +173,9 @@ func applyConsentLayer(b *pgx.Batch, r eventstore.Recorded) {
 	client := string(r.Client)
 	switch e := r.Event.(type) {
 	case event.ConsentLayerDefined:
-		b.Queue(insertLayer, client, string(e.Layer), string(r.Position), e.Name, e.TraitPaths, int64(r.Revision), r.RecordedAt)
+		b.Queue(insertLayer, client, string(e.Layer), string(r.Position), e.Name, e.TraitPaths, e.MatchRule, int64(r.Revision), r.RecordedAt)
 	case event.ConsentLayerChanged:
-		b.Queue(changeLayer, client, string(e.Layer), e.Name, e.TraitPaths, int64(r.Revision), r.RecordedAt)
+		b.Queue(changeLayer, client, string(e.Layer), e.Name, e.TraitPaths, e.MatchRule, int64(r.Revision), r.RecordedAt)
 	case event.ConsentLayerRetired:
 		for _, sql := range []string{retireLayer, retireConsents, retireChanges} {
 			b.Queue(sql, client, string(e.Layer))

@@ -15,6 +15,7 @@ type ConsentLayer struct {
 	ID              id.ConsentLayer
 	Name            string
 	TraitPaths      []string
+	MatchRule       string // "": none
 	Revision        eventstore.Revision
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
@@ -22,7 +23,7 @@ type ConsentLayer struct {
 }
 
 const layerColumns = `
-SELECT l.id, l.name, l.trait_paths, l.revision, l.created_at, l.updated_at, l.created_position FROM consent_layers l
+SELECT l.id, l.name, l.trait_paths, l.match_rule, l.revision, l.created_at, l.updated_at, l.created_position FROM consent_layers l
 WHERE l.client = $1 AND NOT l.retired`
 
 const (
@@ -31,7 +32,7 @@ const (
 )
 
 func scanLayer(l *ConsentLayer) []any {
-	return []any{text(&l.ID), text(&l.Name), &l.TraitPaths, &l.Revision, &l.CreatedAt, &l.UpdatedAt, text(&l.CreatedPosition)}
+	return []any{text(&l.ID), text(&l.Name), &l.TraitPaths, &l.MatchRule, &l.Revision, &l.CreatedAt, &l.UpdatedAt, text(&l.CreatedPosition)}
 }
 
 // Layers returns the layers of a client in order of creation.

@@ -89,6 +89,11 @@ func (c *consentSet) has(user string) bool {
 	return granted
 }
 
+// share is about how many of so many users have granted the layer, at least one.
+func (c *consentSet) share(of int) float64 {
+	return min(1, float64(max(1, len(c.granted)))/float64(max(1, of)))
+}
+
 // among returns how alike two random users are in the layer's traits.
 func (c *consentSet) among(users *matching.Population, version int, paths string, permit func(string) bool) matching.Distribution {
 	c.mu.Lock()

@@ -27,10 +27,11 @@ func (p *Populations) Neighbours(ctx context.Context, client id.Client, user id.
 	if err != nil {
 		return nil, err
 	}
-	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Keep: keep}
+	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Keep: keep, Marked: s.marked}
 	if s.layer != nil {
 		s.layer.mu.RLock()
 		defer s.layer.mu.RUnlock()
+		query.KeepShare = s.layer.share(s.users.Len())
 		query.Keep = func(other string) bool { return s.layer.has(other) && keep(other) }
 	}
 	found, err := s.users.Top(query)

@@ -54,7 +54,8 @@ type population struct {
 	held  holding
 
 	known
-	asked bool // for a population in place of this one
+	asked   bool // for a population in place of this one
+	askings int  // for kept rules
 }
 
 // known is a population as it is at some time.
@@ -68,25 +69,26 @@ type known struct {
 	trained      int // users when the schema was inferred
 	changed      int // changes since then
 	distribution *matching.Distribution
+	kept         map[string]*keptRule // guarded by the population's lock
 }
 
 // current returns a client's users with every change that was acknowledged
 // before it was called. Requests that come while changes are taken in share the
-// next time that this is done.
-func (p *Populations) current(ctx context.Context, client id.Client) (known, error) {
+// next time that this is done. Marked are those of the rules asked for that are kept.
+func (p *Populations) current(ctx context.Context, client id.Client, lasting ...string) (now known, marked []string, err error) {
 	if err := p.ready(ctx, client); err != nil {
-		return known{}, err
+		return known{}, nil, err
 	}
 	pop := getOrAdd(p.clients, client, &population{lock: newCtxLock()})
 	arrived := pop.begun.Load()
 	if err := pop.lock.lockSoon(ctx); err != nil {
-		return known{}, err
+		return known{}, nil, err
 	}
 	defer pop.lock.unlock()
 	if pop.users == nil || pop.done <= arrived {
 		n := pop.begun.Add(1)
 		if err := p.refresh(ctx, client, pop); err != nil {
-			return known{}, err
+			return known{}, nil, err
 		}
 		pop.done = n
 	}
@@ -94,7 +96,7 @@ func (p *Populations) current(ctx context.Context, client id.Client) (known, err
 		d := pop.users.Distribution(pairsSeed, nil)
 		pop.distribution = &d
 	}
-	return pop.known, nil
+	return pop.known, p.asking(client, pop, lasting), nil
 }
 
 // ready fails where the models are behind, with a fault that says how to wait. What
@@ -135,6 +137,9 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 	for change, err := range p.Users.allChanged(ctx, client, true, &pop.reached) {
 		if err == nil {
 			err = put(pop.users, change)
+		}
+		if err == nil {
+			err = pop.judge(client, change)
 		}
 		if err != nil {
 			pop.users = nil // some changes may be taken in, others not: all are read again
@@ -212,6 +217,10 @@ func (p *Populations) Run(ctx context.Context) {
 		case client := <-p.behind:
 			if err := p.replace(ctx, client); err != nil && ctx.Err() == nil {
 				p.Logger.WarnContext(ctx, "population not built anew", "client", client, "error", err)
+			}
+		case w := <-p.wanted:
+			if err := p.keep(ctx, w); err != nil && ctx.Err() == nil {
+				p.Logger.WarnContext(ctx, "part of a filter not kept", "client", w.client, "error", err)
 			}
 		}
 	}

@@ -31,6 +31,7 @@ type Populations struct {
 	clients *lru.Cache[id.Client, *population]
 	layers  *lru.Cache[layerOf, *consentSet]
 	behind  chan id.Client // clients whose population is to be built anew
+	wanted  chan wanted    // rules to be kept
 }
 
 // maxPopulations bounds how many clients are kept in memory.
@@ -42,7 +43,7 @@ const maxPopulations = 1024
 func NewPopulations(reader Reader, memory int64) (*Populations, error) {
 	p := &Populations{
 		Users: Users{Reader: reader}, Consent: Consent{reader}, Schemas: TraitSchemas{reader},
-		behind: make(chan id.Client, maxPopulations),
+		behind: make(chan id.Client, maxPopulations), wanted: make(chan wanted, maxPopulations),
 	}
 	p.memory.whole, p.memory.forget = memory, p.forget
 	var err error
@@ -91,6 +92,7 @@ type scope struct {
 	distribution matching.Distribution
 	permit       func(path string) bool // nil: every trait
 	layer        *consentSet            // nil: everyone
+	marked       []string
 }
 
 // Top returns the best matches of a user, the best first.
@@ -100,11 +102,11 @@ func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, w
 	if err != nil {
 		return nil, err
 	}
-	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit}
+	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Marked: s.marked}
 	if s.layer != nil {
 		s.layer.mu.RLock()
 		defer s.layer.mu.RUnlock()
-		query.Keep = s.layer.has
+		query.Keep, query.KeepShare = s.layer.has, s.layer.share(s.users.Len())
 	}
 	found, err := s.users.Top(query)
 	if err != nil {
@@ -182,7 +184,7 @@ func (p *Populations) Like(ctx context.Context, client id.Client, document json.
 	if err != nil {
 		return 0, false, fmt.Errorf("read traits of before: %w", err)
 	}
-	now, err := p.current(ctx, client)
+	now, _, err := p.current(ctx, client)
 	if err != nil {
 		return 0, false, err
 	}
@@ -191,10 +193,11 @@ func (p *Populations) Like(ctx context.Context, client id.Client, document json.
 }
 
 func (p *Populations) scope(ctx context.Context, client id.Client, within event.Within) (s scope, err error) {
-	now, err := p.current(ctx, client)
+	now, marked, err := p.current(ctx, client, within.Lasting...)
 	if err != nil {
 		return s, err
 	}
+	s.marked = marked
 	s.users, s.schema, s.version, s.distribution = now.users, now.schema, now.schema.Version, *now.distribution
 	if within.Layer == "" {
 		return s, nil

@@ -112,6 +112,10 @@ func errSegmentUnknown() *fault.Fault {
 	return fault.New(fault.Missing, "segment_unknown", "There is no such segment.")
 }
 
+func errSegmentBuilding() error {
+	return fault.New(fault.Unavailable, "segment_building", "The users are being judged by the segment's rule. Please try again soon.").After(time.Second)
+}
+
 // Get returns a segment, or fails with a fault of kind Missing.
 // Faults: building, quarantined, segment_unknown, stale.
 func (m Segments) Get(ctx context.Context, client id.Client, eventual bool, segment id.Segment) (Segment, error) {
@@ -144,7 +148,7 @@ func (m Segments) progress(ctx context.Context, client id.Client, eventual bool,
 	})
 	s, err := only(found, err, errSegmentUnknown())
 	if err == nil && !s.ready {
-		err = fault.New(fault.Unavailable, "segment_building", "The users are being judged by the segment's first rule. Please try again soon.").After(time.Second)
+		err = errSegmentBuilding()
 	}
 	return s, err
 }

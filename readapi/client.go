@@ -24,6 +24,7 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 				WebhookUserIds:        httpapi.WebhookUserIDs(c.Settings.WebhookUserIDs),
 				MatchingRequiresLayer: c.Settings.MatchingRequiresLayer,
 				AutomaticMatching:     httpapi.AutomaticMatching(c.Settings.AutomaticMatching),
+				MatchRule:             httpapi.OrNull(c.Settings.MatchRule),
 			},
 			CreatedAt: httpapi.Time{Time: c.CreatedAt},
 		},

@@ -106,6 +106,9 @@ func (a *API) ListClusterMembers(ctx context.Context, r httpapi.ListClusterMembe
 	if err != nil {
 		return nil, err
 	}
+	if r.Params.Filter != nil || r.Params.SegmentID != nil {
+		return a.filteredMembers(ctx, cluster, r.Params)
+	}
 	data, next, err := list(ctx, a, filtered("members", string(cluster.ID)), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.ClusterMember, error) {
 			return projections.Clusters{Reader: a.Reader}.Members(ctx, client, eventual, cluster.ID, page)

@@ -101,7 +101,7 @@ func consentStatus(granted bool) httpapi.ConsentStatus {
 
 func layerBody(l projections.ConsentLayer) httpapi.ConsentLayer {
 	return httpapi.ConsentLayer{
-		ID: l.ID, Name: l.Name, TraitPaths: l.TraitPaths,
+		ID: l.ID, Name: l.Name, TraitPaths: l.TraitPaths, MatchRule: httpapi.OrNull(l.MatchRule),
 		CreatedAt: httpapi.Time{Time: l.CreatedAt}, UpdatedAt: httpapi.Time{Time: l.UpdatedAt},
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -23,7 +24,7 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 	if err != nil {
 		return nil, err
 	}
-	filter, err := a.feedFilter(ctx, r.Params.Filter, within)
+	filter, err := a.feedFilter(ctx, r.Params.Filter, r.Params.SegmentID, within)
 	if err != nil {
 		return nil, err
 	}
@@ -32,6 +33,9 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 		Limit: httpapi.PageSize(r.Params.Limit),
 	}
 	list := filtered("feed", string(user), string(request.Within.Layer), httpapi.Or(r.Params.Filter, ""))
+	if r.Params.SegmentID != nil {
+		list = filtered(list, "of", *r.Params.SegmentID)
+	}
 	if request.Preview {
 		list = filtered(list, "preview") // its cursor is for a preview, too
 	}
@@ -48,20 +52,41 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 	return answer, nil
 }
 
-// feedFilter reads the filter of a feed, which tells of traits, and under a layer may read
-// no more than the layer permits.
-func (a *API) feedFilter(ctx context.Context, text *string, within event.Within) (*rule.Filter, error) {
-	if text == nil {
-		return nil, nil //nolint:nilnil // there is none
+// feedFilter reads the filter and the segment of a feed, which tell of traits, and under a
+// layer may read no more than the layer permits; beside them the match rule always holds.
+func (a *API) feedFilter(ctx context.Context, text, segment *string, within event.Within) (*rule.Filter, error) {
+	if (text != nil || segment != nil) && !httpapi.PrincipalFrom(ctx).May("read") {
+		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter or a segment tells of traits, so it takes a token with the scope read.")
 	}
-	if !httpapi.PrincipalFrom(ctx).May("read") {
-		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter tells of traits, so it takes a token with the scope read.")
+	of, err := a.segmentReady(ctx, segment, within)
+	if err != nil {
+		return nil, err
 	}
-	pairs, err := rule.ParseAt("filter", *text, rule.Pairs)
-	if err == nil && within.Layer != "" {
-		err = pairs.Permitted("filter", within.TraitPaths)
+	var asked *rule.Rule
+	if text != nil {
+		var err error
+		if asked, err = rule.ParseAt("filter", *text, rule.Pairs); err != nil {
+			return nil, err
+		}
+		if within.Layer != "" {
+			if err := asked.Permitted("filter", within.TraitPaths); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return &rule.Filter{Rule: pairs}, err
+	return rule.Among(asked, string(of), within.MatchRule)
+}
+
+// segmentReady is a segment whose members are asked for, where one is, and stands ready.
+func (a *API) segmentReady(ctx context.Context, ref *string, within event.Within) (segment id.Segment, err error) {
+	if ref == nil {
+		return "", nil
+	}
+	client, eventual := asked(ctx)
+	if segment, err = segmentID(*ref); err != nil {
+		return "", err
+	}
+	return segment, projections.Segments{Reader: a.Reader}.Ready(ctx, client, eventual, "segment_id", segment, within)
 }
 
 // within is what a feed may look at: the users and traits of a layer or, where
@@ -69,14 +94,14 @@ func (a *API) feedFilter(ctx context.Context, text *string, within event.Within)
 func (a *API) within(ctx context.Context, layer *string) (event.Within, error) {
 	if layer != nil {
 		l, err := a.layer(ctx, *layer)
-		return event.Within{Layer: l.ID, TraitPaths: l.TraitPaths}, err
+		return event.Within{Layer: l.ID, TraitPaths: l.TraitPaths, MatchRule: l.MatchRule}, err
 	}
 	client, eventual := asked(ctx)
 	c, err := projections.Clients{Reader: a.Reader}.Get(ctx, client, eventual, a.DefaultSettings)
 	if err == nil && c.Settings.MatchingRequiresLayer {
 		err = fault.NewInvalid(fault.Field{Pointer: "consent_layer_id", Detail: "is required by the client's settings"})
 	}
-	return event.Within{}, err
+	return event.Within{MatchRule: c.Settings.MatchRule}, err
 }
 
 func (a *API) feedPage(ctx context.Context, r feeds.Request, list string, cursor *httpapi.Cursor) (feeds.Page, error) {

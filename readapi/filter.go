@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
@@ -108,4 +109,64 @@ func judge(filter *rule.Rule, client id.Client, u *projections.User, in map[stri
 		return false, fmt.Errorf("read the traits of a user: %w", err)
 	}
 	return filter.Judge(&facts) == rule.True, nil
+}
+
+// filteredMembers lists those of a cluster's members whom a filter names, or who are in a
+// segment; both may read what the cluster's layer permits. It reads on as filteredUsers
+// does.
+func (a *API) filteredMembers(ctx context.Context, cluster projections.Cluster, p httpapi.ListClusterMembersParams) (httpapi.ListClusterMembersResponseObject, error) {
+	client, eventual := asked(ctx)
+	layer, err := projections.Consent{Reader: a.Reader}.Layer(ctx, client, eventual, cluster.Layer)
+	if err != nil {
+		return nil, err
+	}
+	segment, err := a.segmentReady(ctx, p.SegmentID, event.Within{Layer: layer.ID, TraitPaths: layer.TraitPaths})
+	if err != nil {
+		return nil, err
+	}
+	var parsed *rule.Rule
+	if p.Filter != nil {
+		if parsed, err = rule.ParseAt("filter", *p.Filter, rule.Users); err != nil {
+			return nil, err
+		}
+		if err := parsed.Permitted("filter", layer.TraitPaths); err != nil {
+			return nil, err
+		}
+	}
+	name := filtered("members", string(cluster.ID), httpapi.Or(p.Filter, ""), string(segment))
+	page, err := a.page(client, name, p.Limit, p.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.ListClusterMembers200JSONResponse{Data: []httpapi.ClusterMember{}}
+	goOn := func() (httpapi.ListClusterMembersResponseObject, error) {
+		answer.NextCursor = new(a.Cursors.Encode(client, name, string(page.After)))
+		return answer, nil
+	}
+	for began := a.Now(); ; {
+		members, err := projections.Clusters{Reader: a.Reader}.Members(ctx, client, eventual, cluster.ID, projections.Page{After: page.After, Limit: lookAt})
+		if err != nil {
+			return nil, err
+		}
+		named, err := projections.Segments{Reader: a.Reader}.NamedAlone(ctx, client, eventual, &rule.Filter{Rule: parsed, Segment: string(segment)},
+			each(members, func(m projections.ClusterMember) id.User { return m.User }))
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range members {
+			if named[m.User] && len(answer.Data) == page.Limit-1 {
+				return goOn() // there is one more
+			}
+			if named[m.User] {
+				answer.Data = append(answer.Data, clusterMemberBody(m))
+			}
+			page.After = eventstore.Position(m.User)
+		}
+		if len(members) < lookAt {
+			return answer, nil
+		}
+		if a.Now().Sub(began) > lookFor {
+			return goOn()
+		}
+	}
 }

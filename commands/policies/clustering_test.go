@@ -75,7 +75,7 @@ func (o *clusteringFixture) populate(name string, users int, traits func(i int) 
 	o.Helper()
 	client := id.Next[id.Client](id.Derived(name))
 	call := commands.Call{Client: client, Actor: "test"}
-	layer, err := o.DefineConsentLayer(o.Context(), call, name, []string{"age", "plan", "visits", "x"})
+	layer, err := o.DefineConsentLayer(o.Context(), call, name, []string{"age", "plan", "visits", "x"}, "")
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -534,7 +534,7 @@ func TestClientsTakeTurns(t *testing.T) {
 		var requested []commands.Run
 		for n := range 3 {
 			call, _ := o.populate("greedy", 0, kinds)
-			layer, err := o.DefineConsentLayer(t.Context(), call, fmt.Sprint(n), []string{"age"})
+			layer, err := o.DefineConsentLayer(t.Context(), call, fmt.Sprint(n), []string{"age"}, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -669,7 +669,7 @@ func TestAFailureKeepsTheLastGoodRun(t *testing.T) {
 		call, layer := o.populate("acme", 90, kinds)
 		good := o.request(call, layer, 0)
 		o.until(o.process(o.store, 1), o.ends(1))
-		if _, err := o.ChangeConsentLayer(t.Context(), call, layer, nil, []string{"nothing"}); err != nil {
+		if _, err := o.ChangeConsentLayer(t.Context(), call, layer, nil, []string{"nothing"}, nil); err != nil {
 			t.Fatal(err)
 		}
 		o.request(call, layer, 0)

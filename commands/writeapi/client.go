@@ -42,6 +42,7 @@ func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObj
 	change := commands.ClientChange{Name: r.Body.Name}
 	if s := r.Body.Settings; s != nil {
 		change.Settings.WebhookUserIDs, change.Settings.RequiresLayer = (*string)(s.WebhookUserIds), s.MatchingRequiresLayer
+		change.Settings.MatchRule = orZero(s.MatchRule)
 		if m := s.AutomaticMatching; m != nil {
 			change.Settings.Automatic, change.Settings.K, change.Settings.MinScore = m.On, m.K, m.MinScore
 		}
@@ -57,6 +58,7 @@ func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObj
 				WebhookUserIds:        httpapi.WebhookUserIDs(client.Settings.WebhookUserIDs),
 				MatchingRequiresLayer: client.Settings.MatchingRequiresLayer,
 				AutomaticMatching:     httpapi.AutomaticMatching(client.Settings.AutomaticMatching),
+				MatchRule:             httpapi.OrNull(client.Settings.MatchRule),
 			},
 			CreatedAt: httpapi.Time{Time: client.Outcome.History[0].RecordedAt},
 		},

@@ -11,7 +11,7 @@ import (
 
 // CreateConsentLayer makes a consent layer.
 func (a *API) CreateConsentLayer(ctx context.Context, r httpapi.CreateConsentLayerRequestObject) (httpapi.CreateConsentLayerResponseObject, error) {
-	layer, err := a.Commands.DefineConsentLayer(ctx, call(ctx), r.Body.Name, r.Body.TraitPaths)
+	layer, err := a.Commands.DefineConsentLayer(ctx, call(ctx), r.Body.Name, r.Body.TraitPaths, httpapi.Or(r.Body.MatchRule, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (a *API) ChangeConsentLayer(ctx context.Context, r httpapi.ChangeConsentLay
 	if err != nil {
 		return nil, err
 	}
-	changed, err := a.Commands.ChangeConsentLayer(ctx, call(ctx), layer, r.Body.Name, httpapi.Or(r.Body.TraitPaths, nil))
+	changed, err := a.Commands.ChangeConsentLayer(ctx, call(ctx), layer, r.Body.Name, httpapi.Or(r.Body.TraitPaths, nil), orZero(r.Body.MatchRule))
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func layerID(s string) (id.ConsentLayer, error) {
 
 func layerBody(l commands.ConsentLayer) httpapi.ConsentLayer {
 	return httpapi.ConsentLayer{
-		ID: l.ID, Name: l.Name, TraitPaths: l.TraitPaths,
+		ID: l.ID, Name: l.Name, TraitPaths: l.TraitPaths, MatchRule: httpapi.OrNull(l.MatchRule),
 		CreatedAt: httpapi.Time{Time: l.CreatedAt}, UpdatedAt: httpapi.Time{Time: l.UpdatedAt},
 	}
 }

@@ -29,12 +29,19 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 			}
 			in.Layer = layer
 		}
+		if body.SegmentID != nil {
+			segment, err := segmentID(*body.SegmentID)
+			if err != nil {
+				return nil, err
+			}
+			in.Segment = segment
+		}
 	}
 	if in.Record && !httpapi.PrincipalFrom(ctx).May("write") {
 		return nil, fault.New(fault.Forbidden, "missing_scope", "Recording matches takes a token with the scope write; record may be false.")
 	}
-	if in.Filter != "" && !mayRead(ctx) {
-		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter tells of traits, so it takes a token with the scope read.")
+	if (in.Filter != "" || in.Segment != "") && !mayRead(ctx) {
+		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter or a segment tells of traits, so it takes a token with the scope read.")
 	}
 	c := call(ctx)
 	found, err := a.Commands.ComputeMatches(ctx, c, in)

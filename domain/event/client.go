@@ -94,6 +94,9 @@ type Settings struct {
 	MatchingRequiresLayer bool `json:"matching_requires_layer"`
 	// AutomaticMatching computes the matches of users who are created or change.
 	AutomaticMatching AutomaticMatching `json:"automatic_matching"`
+	// MatchRule is a rule of pairs that must hold of both, each as seen by the other, or
+	// they are no match without a consent layer; "": none.
+	MatchRule string `json:"match_rule,omitempty"`
 }
 
 // AutomaticMatching is whether it is wanted, for how many of a user's best

@@ -10,13 +10,15 @@ type (
 		Layer      id.ConsentLayer `json:"consent_layer_id"`
 		Name       string          `json:"name"`
 		TraitPaths []string        `json:"trait_paths"`
+		MatchRule  string          `json:"match_rule,omitempty"` // of pairs, as in Settings
 	}
-	// ConsentLayerChanged carries the name and the paths as they are from now on.
+	// ConsentLayerChanged carries the name, the paths and the match rule as they are from now on.
 	ConsentLayerChanged struct {
 		fact
 		Layer      id.ConsentLayer `json:"consent_layer_id"`
 		Name       string          `json:"name"`
 		TraitPaths []string        `json:"trait_paths"`
+		MatchRule  string          `json:"match_rule,omitempty"` // of pairs, as in Settings
 	}
 	// ConsentLayerRetired: nothing is done under the layer any more.
 	ConsentLayerRetired struct {
@@ -74,8 +76,8 @@ func (e ConsentWithdrawn) Subject() string   { return string(e.User) }
 func (e ConsentWithdrawn) Personal() []Field { return []Field{{"source", e.Source}} }
 
 var consentEvents = []definition{
-	define[ConsentLayerDefined]("consent_layer.defined", 1),
-	define[ConsentLayerChanged]("consent_layer.changed", 1),
+	define[ConsentLayerDefined]("consent_layer.defined", 2), // version 1 knew no match rule
+	define[ConsentLayerChanged]("consent_layer.changed", 2),
 	define[ConsentLayerRetired]("consent_layer.retired", 1),
 	define[ConsentGrantedToAll]("consent.granted_to_all", 1),
 	define[ConsentWithdrawnFromAll]("consent.withdrawn_from_all", 1),

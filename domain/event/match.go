@@ -71,6 +71,9 @@ func (e MatchComputed) Rounded() MatchComputed {
 type Within struct {
 	Layer      id.ConsentLayer
 	TraitPaths []string
+	MatchRule  string // of the layer, or without one the client's; "": none
+	// Lasting are rules of users, by their texts: whom one of them leaves out need not be found.
+	Lasting []string
 }
 
 // Data is the public form: exactly four fields, the score with four decimals.

@@ -21,7 +21,7 @@ import (
 type partition struct {
 	anchors int       // the first of the anchors' rows, which belong to no user
 	centres [][]int32 // by trait*classCount+class of a value: its weighted similarity to each cell's users
-	offsets []int32   // by cell: half of what its users are alike among themselves
+	offsets [][]int32 // by trait and cell: half of what its users are alike among themselves
 	probes  []int     // by depth: how many cells to look into; 0: all
 }
 
@@ -168,15 +168,20 @@ func (c *partition) learn(profiles, homes []int, likeness [][]float32, n int) {
 	for i := range c.centres {
 		c.centres[i] = make([]int32, n)
 	}
-	c.offsets = make([]int32, n)
+	c.offsets = make([][]int32, traits)
+	for t := range c.offsets {
+		c.offsets[t] = make([]int32, n)
+	}
 	var held, mean [classCount]float32
 	for cell, own := range members {
 		if len(own) == 0 {
-			c.offsets[cell] = math.MaxInt32 / 2
+			for t := range c.offsets {
+				c.offsets[t][cell] = math.MaxInt32 / 2 / int32(traits)
+			}
 			continue
 		}
-		var among float32
 		for t := range traits {
+			var among float32
 			clear(held[:])
 			clear(mean[:])
 			for _, i := range own {
@@ -194,8 +199,8 @@ func (c *partition) learn(profiles, homes []int, likeness [][]float32, n int) {
 				c.centres[t*classCount+class][cell] = int32(s * unitCentre)
 				among += held[class] * s
 			}
+			c.offsets[t][cell] = int32(among / 2 * unitCentre)
 		}
-		c.offsets[cell] = int32(among / 2 * unitCentre)
 	}
 }
 
@@ -212,14 +217,16 @@ func (c *partition) home(profile []int, alike []int32) int {
 }
 
 // compare computes how near a user is to each cell: more is nearer.
+// Traits whose class is below 0 take no part.
 func (c *partition) compare(profile []int, alike []int32) {
-	for cell, offset := range c.offsets {
-		alike[cell] = -offset
-	}
+	clear(alike)
 	for t, class := range profile {
-		centre := c.centres[t*classCount+class][:len(alike)]
+		if class < 0 {
+			continue
+		}
+		centre, offsets := c.centres[t*classCount+class][:len(alike)], c.offsets[t][:len(alike)]
 		for cell := range alike {
-			alike[cell] += centre[cell]
+			alike[cell] += centre[cell] - offsets[cell]
 		}
 	}
 }
@@ -264,6 +271,7 @@ func (p *Population) assignCells(n int) {
 	for _, t := range p.traits {
 		t.values.reorder(order)
 	}
+	p.marks.reorder(order)
 	p.users = reordered(p.users, order, "")
 	p.patterns = reordered(p.patterns, order, 0)
 	for row, user := range p.users {
@@ -289,7 +297,7 @@ func (p *Population) tune(users []string) {
 	place := make([]int, len(p.cells))
 	for _, user := range users[max(0, len(users)-tunedBy):] { // not those that the cells were made for
 		row := p.rows[user]
-		for rank, cell := range p.ranking(row, alike, len(p.cells)) {
+		for rank, cell := range v.ranking(row, alike, len(p.cells)) {
 			place[cell] = rank
 		}
 		deepest := depths()[len(depths())-1]
@@ -322,9 +330,15 @@ func (c *partition) enough(limit int) int {
 }
 
 // ranking returns the n cells that are nearest to a row, the nearest first.
-func (p *Population) ranking(row int, alike []int32, n int) []int {
-	var profile [16]int
-	p.partition.compare(p.classify(row, profile[:0]), alike)
+func (v view) ranking(row int, alike []int32, n int) []int {
+	var room [16]int
+	profile := v.classify(row, room[:0])
+	for t := range profile {
+		if !v.mask.has(t) {
+			profile[t] = -1
+		}
+	}
+	v.partition.compare(profile, alike)
 	cells := make([]int, len(alike))
 	for cell := range cells {
 		cells[cell] = cell

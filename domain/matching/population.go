@@ -42,6 +42,7 @@ type Population struct {
 	cells     []cell              // one, as long as the population is not partitioned
 	owners    []int               // by chunk: its cell
 	partition *partition          // nil: every search looks at everyone
+	marks     marks               // by row, as are the columns
 }
 
 // cell is users whose rows stand together, in whole chunks.
@@ -84,7 +85,7 @@ type values interface {
 // New returns an empty population. Traits that do not participate take no part,
 // and neither do numbers that are the same for nearly everyone.
 func New(schema traits.Schema) *Population {
-	p := &Population{rows: make(map[string]int), presences: newInterner[presence](), cells: make([]cell, 1)}
+	p := &Population{rows: make(map[string]int), presences: newInterner[presence](), cells: make([]cell, 1), marks: marks{}}
 	for _, t := range schema.Traits {
 		if !t.Participates() || len(p.traits) == traits.MaxPaths {
 			continue
@@ -142,7 +143,7 @@ func (p *Population) Bytes() int64 {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	const row, pattern = 128, 64 // a user's id, its place and pattern; a pattern's number and holders
-	size := row*len(p.users) + pattern*len(p.presences.keys)
+	size := row*len(p.users) + pattern*len(p.presences.keys) + p.marks.bytes()
 	for _, t := range p.traits {
 		size += t.values.bytes()
 	}
@@ -189,6 +190,7 @@ func (p *Population) move(row, home int) {
 	}
 	p.users[to], p.patterns[to] = p.users[row], p.patterns[row]
 	p.rows[p.users[to]] = to
+	p.marks.move(row, to)
 	p.patterns[row] = 0 // the number went with the user
 	p.leave(row)
 }
@@ -213,6 +215,7 @@ func (p *Population) leave(row int) {
 	p.presences.release(p.patterns[row])
 	p.patterns[row] = 0
 	p.users[row] = ""
+	p.marks.move(row, -1)
 	c := &p.cells[p.owners[row/chunkRows]]
 	c.free = append(c.free, row)
 }

@@ -9,11 +9,13 @@ import (
 
 // Query asks for the best matches of one user.
 type Query struct {
-	User     string
-	Limit    int                         // at most this many answers
-	MinScore float64                     // answers below it are left out
-	Permit   func(path string) bool      // the traits to look at; nil: all
-	Keep     func(candidate string) bool // who may be answered; nil: everyone else. Asked only about those who could be
+	User      string
+	Limit     int                         // at most this many answers
+	MinScore  float64                     // answers below it are left out
+	Marked    []string                    // only who has all of these marks; those that the population has not do not count
+	Permit    func(path string) bool      // the traits to look at; nil: all
+	Keep      func(candidate string) bool // who may be answered; nil: everyone else. Asked only about those who could be
+	KeepShare float64                     // about how many of all those are; 0: nearly all
 }
 
 // Top returns the best matches, by score and then by a hash of the pair, so that
@@ -59,6 +61,7 @@ type search struct {
 	rest    []float64
 	floor   float64
 	best    []ranked
+	marked  []uint64 // by row, which may be answered; nil: every one
 	block   [blockRows]int64
 }
 
@@ -75,6 +78,9 @@ func (v view) search(row int, q Query) *search {
 func (v view) scan(row int, q Query) []ranked {
 	if q.Limit <= 0 {
 		return nil
+	}
+	if known := v.marks.known(q.Marked); len(known) > 0 {
+		return v.among(row, q, known)
 	}
 	probes := 0
 	if v.partition != nil && q.Keep == nil && len(v.allowed) == len(v.traits) {
@@ -125,11 +131,11 @@ func (s *search) over(from, n int) {
 
 // consider scores a row and keeps it while it is among the best.
 func (s *search) consider(row int) {
-	if s.query.Keep != nil && !s.query.Keep(s.users[row]) {
+	if s.marked != nil && s.marked[row/64]>>(row%64)&1 == 0 {
 		return
 	}
 	score, match := s.score(s.row, row)
-	if !match || score < s.query.MinScore {
+	if !match || score < s.query.MinScore || score < s.floor || s.query.Keep != nil && !s.query.Keep(s.users[row]) {
 		return
 	}
 	r := ranked{row, score, mix(s.own + hashOf(s.users[row]))}

@@ -18,7 +18,7 @@ func (p *Population) Under(schema traits.Schema, q Query) ([]Match, bool, error)
 	}
 	other := &Population{
 		traits: slices.Clone(p.traits), rows: p.rows, users: p.users, patterns: p.patterns, presences: p.presences,
-		cells: p.cells, owners: p.owners,
+		cells: p.cells, owners: p.owners, marks: p.marks,
 	}
 	for i, weight := range weights {
 		other.traits[i].Weight = weight

@@ -1,5 +1,7 @@
 package rule
 
+import "fmt"
+
 const (
 	// maxCandidates bounds whom a filter looks at for one answer.
 	// limit: requests | candidates that a filter of matches and feeds looks at, the best first | {maxCandidates} | `truncated` with matches
@@ -11,16 +13,62 @@ const (
 	widening = 8
 )
 
-// Filter is a rule that leaves of users those whom it names, for one answer.
+// Filter is rules that leave of users those whom they name, for one answer.
 type Filter struct {
-	*Rule
-	steps int
+	*Rule          // what was asked for; nil: everybody
+	Always  *Rule  // of pairs, and both ways: it names each as seen by the other; nil: everybody
+	Segment string // whose members it names alone; "": everybody
+	steps   int
+}
+
+// Among makes the filter of a request that asks for a rule of pairs, a segment, both or
+// neither, beside a match rule; nil where there is nothing to keep to.
+func Among(asked *Rule, segment, matchRule string) (*Filter, error) {
+	f := &Filter{Rule: asked, Segment: segment}
+	if matchRule != "" {
+		var err error
+		if f.Always, err = Parse(matchRule, Pairs); err != nil {
+			return nil, fmt.Errorf("read a match rule: %w", err)
+		}
+	}
+	if asked == nil && segment == "" && f.Always == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return f, nil
+}
+
+// Lasting are rules of users, by their texts: whom one of them leaves out the filter does,
+// whoever looks at it.
+func (f *Filter) Lasting() []string {
+	if f == nil {
+		return nil
+	}
+	var texts []string
+	for _, r := range []*Rule{f.Rule, f.Always} {
+		if r != nil {
+			texts = append(texts, r.lasting...)
+		}
+	}
+	return texts
 }
 
 // Names says whether the filter surely names whom it took so many steps to read.
 func (f *Filter) Names(facts *Facts, read int) bool {
-	truth, _, steps := f.JudgeUntil(facts)
-	f.steps += read + steps
+	f.steps += read
+	if f.Segment != "" && !facts.InSegment(f.Segment) || f.Rule != nil && !f.holds(f.Rule, facts) {
+		return false
+	}
+	if f.Always == nil {
+		return true
+	}
+	back := *facts.Viewer
+	back.Viewer = facts
+	return f.holds(f.Always, facts) && f.holds(f.Always, &back)
+}
+
+func (f *Filter) holds(r *Rule, facts *Facts) bool {
+	truth, _, steps := r.JudgeUntil(facts)
+	f.steps += steps
 	return truth == True
 }
 

@@ -79,7 +79,7 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	if scope == Events {
 		most = maxEventSteps
 	}
-	return &Rule{root: root, most: most, comparisons: c.comparisons, reads: c.reads}, nil
+	return &Rule{root: root, most: most, comparisons: c.comparisons, reads: c.reads, lasting: lastingOf(c.source, c.source.Expr())}, nil
 }
 
 // sentence makes one of what cel-go says, without its own names for what is ours.

@@ -106,6 +106,7 @@ type Rule struct {
 	comparisons []comparison
 	most        int // steps of a judgement
 	reads
+	lasting []string
 }
 
 // reads are what a rule reads, each once, in order.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -498,6 +499,67 @@ func TestARuleOfPairsReadsTheViewerToo(t *testing.T) {
 		candidate.Viewer = viewer
 		if _, err := rule.Parse(text, rule.Users); err == nil {
 			t.Errorf("%s is a rule of users", text)
+		}
+	}
+}
+
+// A match rule holds of both, each as the other sees it, beside what was asked for.
+func TestAMatchRuleHoldsBothWays(t *testing.T) {
+	person := func(sex string, seeks ...any) *rule.Facts {
+		return &rule.Facts{Traits: map[string]any{"sex": sex, "seeks": seeks}}
+	}
+	asked, err := rule.Parse(`traits.sex != "x"`, rule.Pairs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pair := range []struct {
+		viewer, candidate *rule.Facts
+		named             bool
+	}{
+		{person("f", "m"), person("m", "f"), true},
+		{person("f", "m"), person("m", "m"), false}, // who would not be sought
+		{person("m", "m"), person("f", "m"), false}, // who is not sought
+		{person("f", "x"), person("x", "f"), false}, // whom the request leaves out
+		{person("f", "m"), &rule.Facts{}, false},    // of whom nothing is known
+	} {
+		filter, err := rule.Among(asked, "", `traits.sex in viewer.traits.seeks`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair.candidate.Viewer = pair.viewer
+		if filter.Names(pair.candidate, 0) != pair.named {
+			t.Errorf("%v for %v: not %v", pair.candidate.Traits, pair.viewer.Traits, pair.named)
+		}
+	}
+	if none, err := rule.Among(nil, "", ""); none != nil || err != nil {
+		t.Errorf("of no rules there is a filter: %v, %v", none, err)
+	}
+}
+
+// Of a rule of pairs, what reads the candidate's traits alone lasts; windows, segments and
+// the viewer do not, and neither does a part of which not all must hold.
+func TestWhatLastsOfARule(t *testing.T) {
+	for text, lasting := range map[string][]string{
+		`traits.plan == "pro" && (traits.age > 30 && "jazz" in traits.likes)`:                                             {`traits.plan == "pro"`, `traits.age > 30.0`, `"jazz" in traits.likes`},
+		`traits.sex in viewer.traits.seeks && bucket("x", 2) == 0`:                                                        nil,
+		`traits.plan == "pro" || viewer.traits.age > 3`:                                                                   nil,
+		`within(traits.seen, "30d") && has(traits.city)`:                                                                  {`has(traits.city)`},
+		`user.external_id != "" && user.created_at > timestamp("2026-01-01T00:00:00Z") && traits.pets.exists(p, p.age > 1)`: {`traits.pets.exists(p, p.age > 1)`},
+	} {
+		parsed, err := rule.Parse(text, rule.Pairs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := parsed.Lasting()
+		slices.Sort(got)
+		slices.Sort(lasting)
+		if strings.ReplaceAll(strings.Join(got, " & "), ".0", "") != strings.ReplaceAll(strings.Join(lasting, " & "), ".0", "") {
+			t.Errorf("%s: %q, not %q", text, got, lasting)
+		}
+		for _, part := range got {
+			if _, err := rule.Parse(part, rule.Users); err != nil {
+				t.Errorf("%s is no rule of users: %v", part, err)
+			}
 		}
 	}
 }

@@ -204,9 +204,10 @@ func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string
 	if r.Filter == nil {
 		return f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, r.depth())
 	}
-	named, wanted := map[id.User]bool{}, 0
+	named, wanted, within := map[id.User]bool{}, 0, r.Within
+	within.Lasting = r.Filter.Lasting()
 	_, err := r.Filter.Widen(r.depth(), func(best int) (int, int, error) {
-		found, err := f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, best)
+		found, err := f.Populations.Neighbours(ctx, r.Client, r.User, within, keep, best)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -224,7 +225,7 @@ func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string
 	if err != nil {
 		return nil, err
 	}
-	return f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, func(user string) bool { return named[id.User(user)] && keep(user) }, r.depth())
+	return f.Populations.Neighbours(ctx, r.Client, r.User, within, func(user string) bool { return named[id.User(user)] && keep(user) }, r.depth())
 }
 
 // fill adds popular and new users where matches run out.

@@ -1104,6 +1104,9 @@ type GetFeedParams struct {
 	// scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs to
 	// its filter.
 	Filter string `json:"filter,omitzero"`
+	// Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+	// scope `read`; under a consent layer the segment's rule may read the layer's traits alone.
+	SegmentID string `json:"segment_id,omitzero"`
 	// `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count as
 	// shown, and each `impression_id` is `preview`.
 	Record *bool `json:"record,omitzero"`
@@ -1117,6 +1120,7 @@ func (p GetFeedParams) query() query {
 	var q query
 	q.add("consent_layer_id", p.ConsentLayerID)
 	q.add("filter", p.Filter)
+	q.add("segment_id", p.SegmentID)
 	q.add("record", p.Record)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
@@ -1819,6 +1823,12 @@ func (r *ClustersAPI) ListDriftPage(ctx context.Context, clusterID string, param
 
 // ListClusterMembersParams narrows what is answered; what is left out is not sent.
 type ListClusterMembersParams struct {
+	// Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer
+	// alone.
+	Filter string `json:"filter,omitzero"`
+	// Only who is in this segment, too, 503 `segment_building` while it has no members yet. Its rule
+	// may read the traits of the cluster's layer alone.
+	SegmentID string `json:"segment_id,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// The `next_cursor` of the page before.
@@ -1827,6 +1837,8 @@ type ListClusterMembersParams struct {
 
 func (p ListClusterMembersParams) query() query {
 	var q query
+	q.add("filter", p.Filter)
+	q.add("segment_id", p.SegmentID)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
 	return q
@@ -1835,7 +1847,8 @@ func (p ListClusterMembersParams) query() query {
 // ListMembers: List the members of a cluster.
 //
 // In the order of their ids. Consent and erasure are checked as the list is read; a retired cluster
-// has no members.
+// has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is short, or
+// empty, goes on at its `next_cursor`.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -1847,7 +1860,8 @@ func (r *ClustersAPI) ListMembers(ctx context.Context, clusterID string, params 
 // ListMembersPage: List the members of a cluster.
 //
 // In the order of their ids. Consent and erasure are checked as the list is read; a retired cluster
-// has no members.
+// has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is short, or
+// empty, goes on at its `next_cursor`.
 //
 // It fetches one page.
 //
@@ -2664,12 +2678,18 @@ type ClientSettings struct {
 	// How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own
 	// (`external_id`).
 	WebhookUserIDs WebhookUserIDs `json:"webhook_user_ids"`
+	// The match rule; left out where there is none.
+	MatchRule *string `json:"match_rule,omitzero"`
 }
 
 // ClientSettingsChange: Settings that are not named stay.
 type ClientSettingsChange struct {
 	// What is not named stays.
 	AutomaticMatching *AutomaticMatchingChange `json:"automatic_matching,omitzero"`
+	// A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds without a consent
+	// layer, of each user as seen by the other; null: none. It is stored as it is: put no names of
+	// people in it.
+	MatchRule Nullable[string] `json:"match_rule,omitzero"`
 	// Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and
 	// automatic matching cannot be on.
 	MatchingRequiresLayer *bool `json:"matching_requires_layer,omitzero"`
@@ -3071,10 +3091,14 @@ type ConsentLayer struct {
 	TraitPaths []string `json:"trait_paths"`
 	// A time in UTC with microseconds (RFC 3339).
 	UpdatedAt time.Time `json:"updated_at"`
+	// The match rule; left out where there is none.
+	MatchRule *string `json:"match_rule,omitzero"`
 }
 
 // ConsentLayerChange: What to change of a layer; the rest stays.
 type ConsentLayerChange struct {
+	// The match rule from now on; null: none.
+	MatchRule Nullable[string] `json:"match_rule,omitzero"`
 	// A name without control characters.
 	Name *string `json:"name,omitzero"`
 	// Dotted paths into the traits, at most 256. A path permits what is below it too: `address`
@@ -3868,6 +3892,9 @@ type MatchRequest struct {
 	MatchedUserID *string `json:"matched_user_id,omitzero"`
 	// `false` computes without recording; `true` where it is left out.
 	Record *bool `json:"record,omitzero"`
+	// Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+	// scope `read`. Under a consent layer the segment's rule may read the layer's traits alone.
+	SegmentID *string `json:"segment_id,omitzero"`
 }
 
 // Member: A dashboard user.
@@ -3953,6 +3980,9 @@ type NewConsentLayer struct {
 	// Dotted paths into the traits, at most 256. A path permits what is below it too: `address`
 	// permits `address.city`.
 	TraitPaths []string `json:"trait_paths"`
+	// A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds under the layer, of
+	// each user as seen by the other. It may read the layer's traits alone.
+	MatchRule *string `json:"match_rule,omitzero"`
 }
 
 // NewEngagement: An engagement to record.

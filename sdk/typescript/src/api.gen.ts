@@ -1723,7 +1723,8 @@ export class ClustersAPI {
    * List the members of a cluster.
    *
    * In the order of their ids. Consent and erasure are checked as the list is read; a retired
-   * cluster has no members.
+   * cluster has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is
+   * short, or empty, goes on at its `next_cursor`.
    *
    * It fetches a page at a time.
    *
@@ -1737,7 +1738,8 @@ export class ClustersAPI {
    * List the members of a cluster.
    *
    * In the order of their ids. Consent and erasure are checked as the list is read; a retired
-   * cluster has no members.
+   * cluster has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is
+   * short, or empty, goes on at its `next_cursor`.
    *
    * It fetches one page.
    *
@@ -2256,6 +2258,11 @@ export interface GetFeedParams {
    */
   filter?: string;
   /**
+   * Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+   * scope `read`; under a consent layer the segment's rule may read the layer's traits alone.
+   */
+  segment_id?: string;
+  /**
    * `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count
    * as shown, and each `impression_id` is `preview`.
    */
@@ -2356,6 +2363,16 @@ export interface ListClusterDriftParams {
 
 /** Narrows what `listClusterMembers` answers; what is left out is not sent. */
 export interface ListClusterMembersParams {
+  /**
+   * Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer
+   * alone.
+   */
+  filter?: string;
+  /**
+   * Only who is in this segment, too, 503 `segment_building` while it has no members yet. Its rule
+   * may read the traits of the cluster's layer alone.
+   */
+  segment_id?: string;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */
@@ -2821,12 +2838,20 @@ export interface ClientSettings {
    * (`external_id`).
    */
   webhook_user_ids: WebhookUserIDs;
+  /** The match rule; left out where there is none. */
+  match_rule?: string;
 }
 
 /** Settings that are not named stay. */
 export interface ClientSettingsChange {
   /** What is not named stays. */
   automatic_matching?: AutomaticMatchingChange;
+  /**
+   * A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds without a consent
+   * layer, of each user as seen by the other; null: none. It is stored as it is: put no names of
+   * people in it.
+   */
+  match_rule?: string | null;
   /**
    * Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and
    * automatic matching cannot be on.
@@ -3255,10 +3280,14 @@ export interface ConsentLayer {
   trait_paths: Array<string>;
   /** A time in UTC with microseconds (RFC 3339). */
   updated_at: string;
+  /** The match rule; left out where there is none. */
+  match_rule?: string;
 }
 
 /** What to change of a layer; the rest stays. */
 export interface ConsentLayerChange {
+  /** The match rule from now on; null: none. */
+  match_rule?: string | null;
   /** A name without control characters. */
   name?: string;
   /**
@@ -4012,6 +4041,11 @@ export interface MatchRequest {
   matched_user_id?: string;
   /** `false` computes without recording; `true` where it is left out. */
   record?: boolean;
+  /**
+   * Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+   * scope `read`. Under a consent layer the segment's rule may read the layer's traits alone.
+   */
+  segment_id?: string;
 }
 
 /** A dashboard user. */
@@ -4102,6 +4136,11 @@ export interface NewConsentLayer {
    * permits `address.city`.
    */
   trait_paths: Array<string>;
+  /**
+   * A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds under the layer, of
+   * each user as seen by the other. It may read the layer's traits alone.
+   */
+  match_rule?: string;
 }
 
 /** An engagement to record. */

@@ -777,7 +777,7 @@ class AsyncFeedAPI:
     def __init__(self, caller: AsyncCaller) -> None:
         self._c = caller
 
-    def get(self, user_id: str, *, consent_layer_id: str | None = None, filter: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.FeedItem]:
+    def get(self, user_id: str, *, consent_layer_id: str | None = None, filter: str | None = None, segment_id: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.FeedItem]:
         """Read the ranked feed of a user.
 
         Users who are alike, ordered by how alike they are, how fresh, how often they were seen
@@ -793,9 +793,9 @@ class AsyncFeedAPI:
 
         ``GET /api/v1/users/{user_id}/feed``
         """
-        return self._c.items(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "filter": filter, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "filter": filter, "segment_id": segment_id, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    async def get_page(self, user_id: str, *, consent_layer_id: str | None = None, filter: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Feed:
+    async def get_page(self, user_id: str, *, consent_layer_id: str | None = None, filter: str | None = None, segment_id: str | None = None, record: bool | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Feed:
         """Read the ranked feed of a user.
 
         Users who are alike, ordered by how alike they are, how fresh, how often they were seen
@@ -811,7 +811,7 @@ class AsyncFeedAPI:
 
         ``GET /api/v1/users/{user_id}/feed``
         """
-        return await self._c.answer(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "filter": filter, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return await self._c.answer(Request("getFeed", "GET", f"/api/v1/users/{segment(user_id)}/feed", query={"consent_layer_id": consent_layer_id, "filter": filter, "segment_id": segment_id, "record": record, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     async def record_interaction(self, user_id: str, body: t.NewInteraction, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Interaction:
         """Record what a user did about an item of the feed.
@@ -1343,29 +1343,31 @@ class AsyncClustersAPI:
         """
         return await self._c.answer(Request("listClusterDrift", "GET", f"/api/v1/clusters/{segment(cluster_id)}/drift", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def list_members(self, cluster_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.ClusterMember]:
+    def list_members(self, cluster_id: str, *, filter: str | None = None, segment_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.ClusterMember]:
         """List the members of a cluster.
 
         In the order of their ids. Consent and erasure are checked as the list is read; a retired
-        cluster has no members.
+        cluster has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is
+        short, or empty, goes on at its `next_cursor`.
 
         It fetches a page at a time.
 
         ``GET /api/v1/clusters/{cluster_id}/members``
         """
-        return self._c.items(Request("listClusterMembers", "GET", f"/api/v1/clusters/{segment(cluster_id)}/members", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("listClusterMembers", "GET", f"/api/v1/clusters/{segment(cluster_id)}/members", query={"filter": filter, "segment_id": segment_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    async def list_members_page(self, cluster_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusterMemberList:
+    async def list_members_page(self, cluster_id: str, *, filter: str | None = None, segment_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusterMemberList:
         """List the members of a cluster.
 
         In the order of their ids. Consent and erasure are checked as the list is read; a retired
-        cluster has no members.
+        cluster has no members. With `filter` or `segment_id` a page looks for 250 ms: one that is
+        short, or empty, goes on at its `next_cursor`.
 
         It fetches one page.
 
         ``GET /api/v1/clusters/{cluster_id}/members``
         """
-        return await self._c.answer(Request("listClusterMembers", "GET", f"/api/v1/clusters/{segment(cluster_id)}/members", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return await self._c.answer(Request("listClusterMembers", "GET", f"/api/v1/clusters/{segment(cluster_id)}/members", query={"filter": filter, "segment_id": segment_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
 
 class AsyncHistoryAPI:

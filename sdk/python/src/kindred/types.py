@@ -517,12 +517,18 @@ class ClientSettings(TypedDict):
     # How webhooks name users, by `usr_…` ids (`user_id`, the default) or by your own
     # (`external_id`).
     webhook_user_ids: WebhookUserIDs
+    # The match rule; left out where there is none.
+    match_rule: NotRequired[str]
 
 
 class ClientSettingsChange(TypedDict):
     """Settings that are not named stay."""
     # What is not named stays.
     automatic_matching: NotRequired[AutomaticMatchingChange]
+    # A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds without a consent
+    # layer, of each user as seen by the other; null: none. It is stored as it is: put no names of
+    # people in it.
+    match_rule: NotRequired[str | None]
     # Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`,
     # and automatic matching cannot be on.
     matching_requires_layer: NotRequired[bool]
@@ -926,10 +932,14 @@ class ConsentLayer(TypedDict):
     trait_paths: list[str]
     # A time in UTC with microseconds (RFC 3339).
     updated_at: str
+    # The match rule; left out where there is none.
+    match_rule: NotRequired[str]
 
 
 class ConsentLayerChange(TypedDict):
     """What to change of a layer; the rest stays."""
+    # The match rule from now on; null: none.
+    match_rule: NotRequired[str | None]
     # A name without control characters.
     name: NotRequired[str]
     # Dotted paths into the traits, at most 256. A path permits what is below it too: `address`
@@ -1616,6 +1626,9 @@ class MatchRequest(TypedDict):
     matched_user_id: NotRequired[str]
     # `false` computes without recording; `true` where it is left out.
     record: NotRequired[bool]
+    # Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
+    # scope `read`. Under a consent layer the segment's rule may read the layer's traits alone.
+    segment_id: NotRequired[str]
 
 
 class Member(TypedDict):
@@ -1700,6 +1713,9 @@ class NewConsentLayer(TypedDict):
     # Dotted paths into the traits, at most 256. A path permits what is below it too: `address`
     # permits `address.city`.
     trait_paths: list[str]
+    # A [rule](/docs/rules#a-match-rule) that always holds of matches and feeds under the layer, of
+    # each user as seen by the other. It may read the layer's traits alone.
+    match_rule: NotRequired[str]
 
 
 class NewEngagement(TypedDict):

@@ -1,0 +1,209 @@
+package matching
+
+import (
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+// marks say yes or no of users beside their traits, such as what a rule makes of each: a
+// bitmap by row for each, by a name. A bitmap ends where nobody behind has the mark.
+type marks map[string][]uint64
+
+func (m marks) set(mark string, row int, is bool) {
+	word, bit := row/64, uint64(1)<<(row%64)
+	switch {
+	case word < len(m[mark]) && is:
+		m[mark][word] |= bit
+	case word < len(m[mark]):
+		m[mark][word] &^= bit
+	case is:
+		m[mark] = grown(m[mark], word+1-len(m[mark]), 0)
+		m[mark][word] |= bit
+	}
+}
+
+func (m marks) has(mark string, row int) bool {
+	return row/64 < len(m[mark]) && m[mark][row/64]>>(row%64)&1 == 1
+}
+
+// move gives a row the marks of another, which has none then; below 0 is no row.
+func (m marks) move(from, to int) {
+	for mark := range m {
+		if to >= 0 {
+			m.set(mark, to, m.has(mark, from))
+		}
+		m.set(mark, from, false)
+	}
+}
+
+// reorder moves each row order[i] to i.
+func (m marks) reorder(order []int) {
+	for mark, bitmap := range m {
+		old := marks{mark: bitmap}
+		m[mark] = make([]uint64, 0, (len(order)+63)/64)
+		for i, from := range order {
+			if from >= 0 && old.has(mark, from) {
+				m.set(mark, i, true)
+			}
+		}
+	}
+}
+
+// bytes is how much memory they take.
+func (m marks) bytes() (n int) {
+	for mark, bitmap := range m {
+		n += len(mark) + 8*cap(bitmap)
+	}
+	return n
+}
+
+// Mark says whether users have a mark. Who is not in the population gets none; who leaves
+// it loses it.
+func (p *Population) Mark(mark string, users map[string]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.marks[mark] == nil {
+		p.marks[mark] = make([]uint64, 0, len(p.users)/64+1)
+	}
+	for user, is := range users {
+		if row, there := p.rows[user]; there {
+			p.marks.set(mark, row, is)
+		}
+	}
+}
+
+// Rename calls a mark something else.
+func (p *Population) Rename(mark, to string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.marks[to] = p.marks[mark]
+	delete(p.marks, mark)
+}
+
+// Unmark takes a mark from everybody: nobody is searched for by it any more.
+func (p *Population) Unmark(mark string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.marks, mark)
+}
+
+const (
+	// exactUpTo is how many marked rows are few enough to compare each, and how many are
+	// compared at least where there are more: the nearest of them hold the best.
+	exactUpTo = 8_192
+	// denseFrom is how many marked rows of a chunk make it cheaper to bound all of them by
+	// columns than to score these.
+	denseFrom = 16
+)
+
+var combinedPool = sync.Pool{New: func() any { return new([]uint64) }}
+
+// among answers a query for rows that have all of its marks. Where few have, it is exact;
+// else it looks into the nearest cells, until it has compared enough rows that have them.
+// A filter that leaves a row of a hundred makes the best stand a hundred times as far away,
+// so what counts is rows that were compared, not cells: where the filter is against what is
+// near, that leads further.
+func (v view) among(row int, q Query, known []string) []ranked {
+	scratch := combinedPool.Get().(*[]uint64)
+	defer combinedPool.Put(scratch)
+	*scratch = v.combined((*scratch)[:0], known)
+	s := v.search(row, q)
+	s.marked = *scratch
+	count := 0
+	for _, word := range s.marked {
+		count += bits.OnesCount64(word)
+	}
+	least, probes := v.budget(q)
+	if count <= least || probes == 0 {
+		s.overMarked(0, len(s.marked))
+		return s.best
+	}
+	compared := 0
+	for i, cell := range v.ranking(row, make([]int32, len(v.cells)), len(v.cells)) {
+		if i >= probes && compared >= least && len(s.best) >= q.Limit {
+			break
+		}
+		chunks := v.cells[cell].chunks
+		for i := 0; i < len(chunks); {
+			run := 1 // chunks in a row
+			for i+run < len(chunks) && chunks[i+run] == chunks[i]+run {
+				run++
+			}
+			compared += s.overMarked(chunks[i], run)
+			i += run
+		}
+	}
+	return s.best
+}
+
+// budget is how many marked rows a search compares at least, and in how many cells; 0
+// where cells do not help. Seen through a part of the traits what is alike stands in more
+// of them; who is not kept was compared for nothing.
+func (v view) budget(q Query) (rows, probes int) {
+	if v.partition == nil {
+		return exactUpTo, 0
+	}
+	var all float64
+	for _, t := range v.traits {
+		all += t.Weight
+	}
+	wider := all / v.total
+	probes = min(int(float64(v.partition.enough(q.Limit))*wider), len(v.cells))
+	if q.KeepShare > 0 {
+		wider /= q.KeepShare
+	}
+	return int(exactUpTo * wider), probes
+}
+
+// combined appends which rows have all of some marks.
+func (v view) combined(dst []uint64, all []string) []uint64 {
+	dst = append(dst, v.marks[all[0]]...)
+	for _, mark := range all[1:] {
+		bitmap := v.marks[mark]
+		dst = dst[:min(len(dst), len(bitmap))]
+		for i := range dst {
+			dst[i] &= bitmap[i]
+		}
+	}
+	return dst
+}
+
+// known are those of some marks that the population has.
+func (m marks) known(asked []string) []string {
+	unknown := func(mark string) bool { return m[mark] == nil }
+	if !slices.ContainsFunc(asked, unknown) {
+		return asked
+	}
+	return slices.DeleteFunc(slices.Clone(asked), unknown)
+}
+
+// overMarked looks at the marked rows of chunks that stand together, and counts them.
+func (s *search) overMarked(from, chunks int) (compared int) {
+	chunks = min(chunks, len(s.marked)-from)
+	for at := from; at < from+chunks; {
+		word := s.marked[at]
+		n := bits.OnesCount64(word)
+		compared += n
+		if n < denseFrom {
+			for ; word != 0; word &= word - 1 {
+				if row := at*64 + bits.TrailingZeros64(word); row != s.row {
+					s.consider(row)
+				}
+			}
+			at++
+			continue
+		}
+		run := 1
+		for ; run < blockRows/chunkRows && at+run < from+chunks; run++ {
+			more := bits.OnesCount64(s.marked[at+run])
+			if more < denseFrom {
+				break
+			}
+			compared += more
+		}
+		s.over(at*chunkRows, run*chunkRows)
+		at += run
+	}
+	return compared
+}

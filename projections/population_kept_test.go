@@ -1,0 +1,88 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/rule"
+	"kindred/testkit"
+)
+
+// Once a part of a filter is kept, matches are narrowed to whom it names, as the users are
+// now: who changes, comes or goes is judged before the next answer.
+func TestPartsOfFiltersAreKeptUpToDate(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 110)
+	ada := c.join("ada", 40)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.populations.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	filter, err := rule.Parse(`traits.town == "town 1" && traits.age < 60 && traits.age > viewer.traits.age - 1000`, rule.Pairs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := event.Within{Lasting: filter.Lasting()}
+	if len(within.Lasting) != 2 {
+		t.Fatalf("what lasts is %q", within.Lasting)
+	}
+	narrowed := func() []id.User {
+		t.Helper()
+		found := matched(must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.acme, ada, within, 200)))
+		slices.Sort(found)
+		return found
+	}
+	named := map[id.User]bool{}
+	for user, text := range c.traits {
+		var age int
+		if _, err := fmt.Sscanf(text, `{"age":%d`, &age); err != nil {
+			t.Fatal(err)
+		}
+		named[user] = age%4 == 1 && age < 60
+	}
+	want := func(why string) {
+		t.Helper()
+		var wanted []id.User
+		for user, is := range named {
+			if is && user != ada {
+				wanted = append(wanted, user)
+			}
+		}
+		slices.Sort(wanted)
+		if got := narrowed(); !slices.Equal(got, wanted) {
+			t.Errorf("%s: %d are found, %d are named", why, len(got), len(wanted))
+		}
+	}
+	if first := narrowed(); len(first) != 110 {
+		t.Errorf("before anything is kept %d are found", len(first))
+	}
+	testkit.Eventually(t, "the parts are kept", func() bool { return len(narrowed()) == 15 })
+	want("once they are kept")
+	var one, other id.User
+	for user, is := range named {
+		if is {
+			one = user
+		} else if user != ada {
+			other = user
+		}
+	}
+	c.change(c.acme, one, ages(2))
+	c.change(c.acme, other, ages(5))
+	named[one], named[other] = false, true
+	named[c.join("new", 9)] = true
+	want("after changes")
+	c.erase(c.acme, other)
+	delete(named, other)
+	want("after an erasure")
+}
+
