@@ -1,0 +1,300 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/httpapi"
+	"kindred/testkit"
+)
+
+// createSandbox makes a sandbox beside the account's client.
+func (a account) createSandbox(name string) httpapi.Sandbox {
+	a.Helper()
+	return want[httpapi.Sandbox](a, http.StatusCreated, a.sendTo("POST", "/sandboxes", map[string]any{"name": name}))
+}
+
+// inside is the account as it logs in to a sandbox beside its client.
+func (a account) inside(sandbox httpapi.Sandbox) account {
+	a.Helper()
+	in := want[httpapi.LoggedIn](a, http.StatusOK, a.service.send("POST", "/auth/token", map[string]string{
+		"client_id": string(sandbox.ID), "user_id": string(a.User.ID), "password": a.Password,
+	}))
+	a.Logs.keepOut(in.Token)
+	if in.Client.ID != sandbox.ID || in.Client.Name != sandbox.Name || in.User != a.User {
+		a.Errorf("logged in to %+v as %+v", in.Client, in.User)
+	}
+	a.Client.ID, a.Client.Name, a.Client.Slug = in.Client.ID, in.Client.Name, in.Client.Slug
+	return a.with(in.Token)
+}
+
+func (a account) sandboxes() (ids []string) {
+	a.Helper()
+	for _, s := range each[httpapi.Sandbox](a, a, a.under("/sandboxes"), 2) {
+		ids = append(ids, string(s.ID))
+	}
+	return ids
+}
+
+func livemodeOf(t testing.TB, token string) any {
+	t.Helper()
+	var claims map[string]any
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err == nil {
+		err = json.Unmarshal(payload, &claims)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claims["livemode"]
+}
+
+func TestASandboxStandsBesideAClient(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	owner := s.signUp()
+	viewer := owner.addMember("viewer")
+	made := owner.createSandbox("ci")
+	wantShape(t, owner.get(owner.under("/sandboxes/"+string(made.ID))).Body, "id string", "parent_id string", "name string", "livemode bool", "created_at string", "expires_at null")
+	if got := want[httpapi.Sandbox](t, http.StatusOK, owner.get(owner.under("/sandboxes/"+string(made.ID)))); got != made || got.ParentID != owner.Client.ID || got.Livemode {
+		t.Errorf("made %+v, got %+v", made, got)
+	}
+
+	t.Run("members log in to it in their roles", func(t *testing.T) {
+		for _, a := range []account{owner, viewer} {
+			in := a.inside(made)
+			client := want[httpapi.ClientDetails](t, http.StatusOK, in.get(in.under("")))
+			if client.ID != made.ID || client.Livemode || client.Name != "ci" {
+				t.Errorf("%+v", client)
+			}
+			if live := want[httpapi.ClientDetails](t, http.StatusOK, owner.get(owner.under(""))); !live.Livemode {
+				t.Errorf("%+v", live)
+			}
+		}
+		in := viewer.inside(made)
+		wantProblem(t, http.StatusForbidden, "missing_scope", in.send("POST", "/api/v1/users", map[string]any{"external_id": "u"}))
+	})
+	t.Run("a session gives tokens of it", func(t *testing.T) {
+		opened := owner.openSession()
+		token := func(client string) answer {
+			return s.send("POST", "/auth/sessions/token", map[string]string{"secret": opened.Secret, "client_id": client})
+		}
+		in := want[httpapi.LoggedIn](t, http.StatusOK, token(string(made.ID)))
+		if in.Client.ID != made.ID {
+			t.Errorf("%+v", in.Client)
+		}
+		if same := want[httpapi.LoggedIn](t, http.StatusOK, token(string(owner.Client.ID))); same.Client.ID != owner.Client.ID {
+			t.Errorf("%+v", same.Client)
+		}
+		other := s.signUp()
+		for _, client := range []string{string(other.Client.ID), string(other.createSandbox("theirs").ID), "cli_x", ""} {
+			wantProblem(t, http.StatusForbidden, "other_client", token(client))
+		}
+		wantDone(t, owner.sendTo("DELETE", "/sessions/"+string(opened.Session.ID), nil))
+		inside := owner.with(in.Token)
+		inside.wantOut("a token of a session that has ended, in a sandbox")
+	})
+	t.Run("it has no members, sessions and sandboxes of its own", func(t *testing.T) {
+		in := owner.inside(made)
+		password := map[string]string{"client_id": string(made.ID), "user_id": string(owner.User.ID), "password": owner.Password}
+		for _, got := range []answer{
+			s.send("POST", "/auth/sessions", password),
+			in.sendTo("POST", "/members", map[string]string{"email": "eve@example.com", "role": "viewer", "password": "correct horse battery"}),
+			in.sendTo("POST", "/sandboxes", map[string]string{"name": "deeper"}),
+			in.sendTo("PUT", "/members/me/password", map[string]string{"current": owner.Password, "new": "a wholly other horse"}),
+		} {
+			wantProblem(t, http.StatusConflict, "not_in_sandbox", got)
+		}
+		if got := each[httpapi.Member](t, in, in.under("/members"), 2); len(got) != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+	t.Run("what is live and what is not is said", func(t *testing.T) {
+		in := owner.inside(made)
+		for _, tt := range []struct {
+			account
+			key, livemode string
+		}{{owner, "kin_live_", "true"}, {in, "kin_test_", "false"}} {
+			created := tt.createAPIKey()
+			if !strings.HasPrefix(created.RawKey, tt.key) || !strings.HasPrefix(created.Record.Fingerprint, tt.key) {
+				t.Errorf("a key %.9s, %+v", created.RawKey, created.Record)
+			}
+			for _, token := range []string{tt.Token, s.exchange(created.RawKey)} {
+				if got := livemodeOf(t, token); got != (tt.livemode == "true") {
+					t.Errorf("the token says livemode %v, not %s", got, tt.livemode)
+				}
+				for _, got := range []answer{tt.with(token).get("/api/v1/users"), tt.with(token).get("/api/v1/users/usr_x")} {
+					if got := got.Header.Get("X-Kindred-Livemode"); got != tt.livemode {
+						t.Errorf("X-Kindred-Livemode: %q, not %s", got, tt.livemode)
+					}
+				}
+			}
+		}
+	})
+	t.Run("deliveries of it say so, and no others", func(t *testing.T) {
+		for livemode, p := range map[string]pairs{"false": pairsOf(owner.inside(made)), "": pairsOf(owner)} {
+			r := receive(t, 200)
+			p.subscribe(r.URL, "")
+			p.match("ann", "bob")
+			if d := r.next(t); d.Header.Get("X-Kindred-Livemode") != livemode {
+				t.Errorf("delivered with %v, not %q", d.Header, livemode)
+			}
+		}
+	})
+	t.Run("ten are enough", func(t *testing.T) {
+		a := s.signUp()
+		idem := func() answer {
+			return a.sendTo("POST", "/sandboxes", map[string]any{"name": "one", "expires_in": 3600}, idempotent("one"))
+		}
+		first := want[httpapi.Sandbox](t, http.StatusCreated, idem())
+		if again := want[httpapi.Sandbox](t, http.StatusCreated, idem()); again.ID != first.ID || !again.ExpiresAt.Equal(first.ExpiresAt.Time) {
+			t.Errorf("%+v, then %+v", first, again)
+		}
+		for range 9 {
+			a.createSandbox("more")
+		}
+		wantProblem(t, http.StatusConflict, "too_many_sandboxes", a.sendTo("POST", "/sandboxes", map[string]any{"name": "beyond"}))
+		if got := a.sandboxes(); len(got) != 10 {
+			t.Errorf("listed are %v", got)
+		}
+		wantDone(t, a.sendTo("DELETE", "/sandboxes/"+string(first.ID), nil))
+		a.createSandbox("in its place")
+	})
+}
+
+func TestASandboxIsLostWithTheMembershipBesideIt(t *testing.T) {
+	t.Parallel()
+	first := keepContract(t)
+	second := keepContract(t, replicaOf(first))
+	owner := first.signUp()
+	made := owner.createSandbox("ci")
+	admin := owner.addMember("admin")
+	in := admin.inside(made)
+	key := first.exchange(in.createAPIKey().RawKey)
+	open := in.at(second).stream("")
+	wantDone(t, owner.sendTo("DELETE", "/members/"+string(admin.User.ID), nil))
+	for what, a := range map[string]account{
+		"the token of a sandbox": in, "the same at another replica": in.at(second),
+		"that of a key that was made there": in.with(key),
+	} {
+		a.wantOut(what)
+	}
+	open.wantEnd()
+	wantProblem(t, http.StatusUnauthorized, "invalid_credentials", first.send("POST", "/auth/token", map[string]string{
+		"client_id": string(made.ID), "user_id": string(admin.User.ID), "password": admin.Password,
+	}))
+	if got := owner.inside(made).get("/api/v1/users"); got.Status != http.StatusOK {
+		t.Errorf("the owner: %d %s", got.Status, got.Body)
+	}
+}
+
+// tablesWithClients are the tables of read models in which rows are some client's, but
+// for those that last.
+func tablesWithClients(t testing.TB, db *pgx.Conn) []string {
+	t.Helper()
+	rows, err := db.Query(t.Context(), `
+SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'client' JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND n.nspname ~ '_[0-9]+$' AND n.nspname !~ '^(pg_|history|revocations)'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(tables) < 20 {
+		t.Fatalf("%d tables, %v", len(tables), err)
+	}
+	return tables
+}
+
+func TestADeletedSandboxIsOver(t *testing.T) {
+	t.Parallel()
+	first := keepContract(t)
+	second := keepContract(t, replicaOf(first))
+	owner := first.signUp()
+	made := owner.createSandbox("ci")
+	p := pairsOf(owner.inside(made))
+	live := pairsOf(owner)
+	raw := p.createAPIKey().RawKey
+	key := first.exchange(raw)
+	r := receive(t, 500)
+	p.subscribe(r.URL, "")
+	p.match("ann", "bob")
+	r.next(t) // and is tried again later
+	open := p.at(second).stream("?after=" + *p.at(second).pull("").LastID)
+
+	wantDone(t, owner.sendTo("DELETE", "/sandboxes/"+string(made.ID), nil))
+	for what, a := range map[string]account{
+		"a login": p.account, "a login at another replica": p.at(second), "the token of a key": p.with(key),
+	} {
+		a.wantOut(what)
+	}
+	open.wantEnd()
+	for _, s := range []*service{first, second} {
+		wantProblem(t, http.StatusUnauthorized, "invalid_api_key", s.send("POST", "/auth/exchange", map[string]string{"api_key": raw}))
+		wantProblem(t, http.StatusUnauthorized, "invalid_credentials", s.send("POST", "/auth/token", map[string]string{
+			"client_id": string(made.ID), "user_id": string(owner.User.ID), "password": owner.Password,
+		}))
+		wantProblem(t, http.StatusNotFound, "sandbox_unknown", owner.at(s).get(owner.under("/sandboxes/"+string(made.ID))))
+	}
+	wantProblem(t, http.StatusNotFound, "sandbox_unknown", owner.sendTo("DELETE", "/sandboxes/"+string(made.ID), nil))
+
+	db := first.database()
+	count := func(sql string) (n int) {
+		t.Helper()
+		if err := db.QueryRow(t.Context(), sql, string(made.ID)).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count(`SELECT count(*) FROM subject_keys WHERE client = $1 AND wrapped IS NOT NULL`); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+	if n := count(`SELECT count(*) FROM client_keys c JOIN peppers p USING (client) WHERE client = $1 AND c.wrapped = '' AND p.wrapped = ''`); n != 1 {
+		t.Error("its own keys are left")
+	}
+	testkit.Eventually(t, "nothing of it waits to be delivered", func() bool {
+		return count(`SELECT count(*) FROM dispatch_queue WHERE client = $1`) == 0
+	})
+	testkit.Eventually(t, "no read model has it", func() bool {
+		left := 0
+		for _, table := range tablesWithClients(t, db) {
+			left += count(`SELECT count(*) FROM ` + table + ` WHERE client = $1`)
+		}
+		return left == 0
+	})
+	if got := each[httpapi.User](t, live.account, "/api/v1/users", 10); len(got) != 4 {
+		t.Errorf("of the client beside it are left %d users", len(got))
+	}
+	live.match("ann", "bob")
+	if out, err := tool(t, first.Config, "projections", "verify"); err != nil {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
+func TestASandboxDeletesItself(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	owner := s.signUp()
+	made := want[httpapi.Sandbox](t, http.StatusCreated, owner.sendTo("POST", "/sandboxes", map[string]any{"name": "short", "expires_in": 60}))
+	kept := owner.createSandbox("kept")
+	in := owner.inside(made)
+	if life := made.ExpiresAt.Sub(made.CreatedAt.Time); life < 59*time.Second || life > time.Minute {
+		t.Errorf("it lives for %s", life)
+	}
+	// The policy goes by the read model: its row is made a minute older.
+	if _, err := s.database().Exec(t.Context(), `UPDATE sandboxes_1.sandboxes SET expires_at = now() WHERE client = $1 AND id = $2`,
+		string(owner.Client.ID), string(made.ID)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it is gone", func() bool {
+		return in.get("/api/v1/users").Status == http.StatusUnauthorized && len(owner.sandboxes()) == 1
+	})
+	if got := owner.sandboxes(); got[0] != string(kept.ID) {
+		t.Errorf("%v is left", got)
+	}
+}
