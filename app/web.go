@@ -181,10 +181,10 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Pool: a.Pool, Users: projections.Users{Reader: asked}, Interactions: projections.Interactions{Reader: asked},
 		Consent: projections.Consent{Reader: asked}, Populations: a.populations, Segments: projections.Segments{Reader: asked},
 		Campaigns: feeds.ShownCampaigns{
-			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Now: time.Now,
+			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Clock: a.Log.TimeOf,
 			Record: policies.Impressions{Commands: c}.Record,
 		},
-		Now: time.Now, Entropy: rand.Reader,
+		Now: time.Now, Clock: a.Log.TimeOf, Entropy: rand.Reader,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: a.Config.PublicURL}
 	if w.auditor, err = a.Auditor(ctx); err != nil {

@@ -4,12 +4,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/app"
 	"kindred/httpapi"
 	"kindred/testkit"
 )
@@ -296,5 +298,136 @@ func TestASandboxDeletesItself(t *testing.T) {
 	})
 	if got := owner.sandboxes(); got[0] != string(kept.ID) {
 		t.Errorf("%v is left", got)
+	}
+}
+
+func (a account) moveClock(to time.Time) httpapi.Clock {
+	a.Helper()
+	return want[httpapi.Clock](a, http.StatusOK, a.sendTo("POST", "/clock", map[string]any{"to": to}))
+}
+
+func (a account) clock() httpapi.Clock {
+	a.Helper()
+	return want[httpapi.Clock](a, http.StatusOK, a.get(a.under("/clock")))
+}
+
+func TestTheClockOfASandboxIsMovedForward(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	owner := s.signUp()
+	in := owner.inside(owner.createSandbox("ci"))
+	before := in.clock()
+	if before.AheadSeconds != 0 || before.Now.Sub(time.Now()).Abs() > time.Minute {
+		t.Errorf("before: %+v", before)
+	}
+	to := time.Now().Add(40 * 24 * time.Hour).Truncate(time.Microsecond)
+	moved := in.moveClock(to)
+	if moved.Now.Before(to) || moved.Now.Sub(to) > time.Minute || moved.AheadSeconds < 39*24*3600 {
+		t.Errorf("moved to %s: %+v", to, moved)
+	}
+	if now := in.clock(); now.Now.Before(moved.Now.Time) || now.AheadSeconds != moved.AheadSeconds {
+		t.Errorf("moved %+v, then %+v", moved, now)
+	}
+	for _, back := range []time.Time{time.Now(), to} {
+		wantProblem(t, http.StatusConflict, "clock_backward", in.sendTo("POST", "/clock", map[string]any{"to": back}))
+	}
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", in.sendTo("POST", "/clock", map[string]any{"to": "2099-01-01T00:00:00Z"}))
+	wantProblem(t, http.StatusConflict, "sandbox_only", owner.sendTo("POST", "/clock", map[string]any{"to": to}))
+
+	// Everything in it is as of then, and nothing of it beside it.
+	if u := in.createUser("u", nil); u.CreatedAt.Before(to) {
+		t.Errorf("created at %s, though the clock says %s", u.CreatedAt, to)
+	}
+	if u := owner.createUser("u", nil); u.CreatedAt.After(time.Now().Add(time.Minute)) {
+		t.Errorf("of the client beside it, created at %s", u.CreatedAt)
+	}
+	if now := owner.clock(); now.AheadSeconds != 0 {
+		t.Errorf("the clock of the client beside it: %+v", now)
+	}
+	// Tokens and keys go by the machine's clock.
+	key := s.exchange(in.createAPIKey().RawKey)
+	if got := in.with(key).get("/api/v1/users"); got.Status != http.StatusOK {
+		t.Errorf("%d %s", got.Status, got.Body)
+	}
+	in.with(key).moveClock(to.Add(time.Hour)) // by a key, as tests do
+	if got := in.state("?at="+url.QueryEscape(to.Add(time.Minute).Format(time.RFC3339)), 10); len(got["user"]) != 1 {
+		t.Errorf("as it was then: %v", got)
+	}
+	if out, err := tool(t, s.Config, "projections", "verify"); err != nil {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
+func TestWhatIsDueHappensOnceWhenTheClockIsMoved(t *testing.T) {
+	t.Parallel()
+	first := keepContract(t, func(c *app.Config) { c.RetryDelays = []time.Duration{time.Hour, 2 * time.Hour} })
+	second := keepContract(t, replicaOf(first), func(c *app.Config) { c.RetryDelays = []time.Duration{time.Hour, 2 * time.Hour} })
+	owner := first.signUp()
+	p := pairsOf(owner.inside(owner.createSandbox("ci")))
+	live := pairsOf(owner)
+
+	now := time.Now()
+	c := p.draft(map[string]any{"starts_at": now.Add(time.Hour), "ends_at": now.Add(50 * time.Hour), "frequency_cap": 1, "frequency_window_seconds": 3600})
+	want[httpapi.Campaign](t, http.StatusOK, p.change(c, map[string]any{"status": "scheduled"}))
+	other := live.draft(map[string]any{"starts_at": now.Add(time.Hour)})
+	want[httpapi.Campaign](t, http.StatusOK, live.change(other, map[string]any{"status": "scheduled"}))
+	want[httpapi.User](t, http.StatusOK, p.send("PATCH", "/api/v1/users/ext:ann", map[string]any{"traits": map[string]any{"last_seen": now.Format(time.RFC3339)}}))
+	seen := p.segment("Seen today", `within(traits.last_seen, "1d")`)
+	if got := p.segmentMembers(seen); len(got) != 1 {
+		t.Errorf("seen today: %v", got)
+	}
+	r, beside := receive(t, 500, 500, 200), receive(t, 500, 200)
+	p.subscribe(r.URL, "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==")
+	live.subscribe(beside.URL, "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==")
+	p.match("ann", "bob")
+	live.match("ann", "bob")
+	sent := r.next(t)
+	beside.next(t)
+
+	p.at(second).moveClock(now.Add(time.Hour + time.Minute))
+	again := r.next(t)
+	if again.Header.Get("Webhook-Id") != sent.Header.Get("Webhook-Id") || string(again.Body) != string(sent.Body) {
+		t.Errorf("sent %s %s, and again %s %s", sent.Header, sent.Body, again.Header, again.Body)
+	}
+	testkit.Eventually(t, "the campaign has started", func() bool { return p.campaign(c).Status == "running" })
+	if at := p.campaign(c).StartedAt; at.Before(now.Add(time.Hour)) {
+		t.Errorf("it started at %s", at)
+	}
+	user := string(p.users["ann"].ID)
+	shown := func() answer { return p.engage(c, map[string]any{"kind": "impression", "user_id": user}) }
+	if got := shown(); got.Status != http.StatusCreated {
+		t.Fatalf("%d %s", got.Status, got.Body)
+	}
+	wantProblem(t, http.StatusConflict, "frequency_capped", shown())
+	p.moveClock(now.Add(3 * time.Hour)) // the window of the cap is over
+	if got := shown(); got.Status != http.StatusCreated {
+		t.Errorf("%d %s", got.Status, got.Body)
+	}
+
+	p.moveClock(now.Add(26 * time.Hour))
+	r.next(t)
+	testkit.Eventually(t, "nobody was seen today", func() bool { return len(p.segmentMembers(seen)) == 0 })
+	if told, _ := p.segmentChanges(seen, ""); len(told) != 1 || told[0] != "left ann" {
+		t.Errorf("told is %v", told)
+	}
+	p.moveClock(now.Add(51 * time.Hour))
+	testkit.Eventually(t, "the campaign is over", func() bool { return p.campaign(c).Status == "completed" })
+
+	// Each happened once, and of the client beside it nothing.
+	happened := map[string]int{}
+	for _, e := range each[httpapi.HistoryEvent](t, p.account, p.under("/history"), 100) {
+		happened[*e.Type]++
+	}
+	if happened["campaign.started"] != 1 || happened["campaign.completed"] != 1 || happened["client.clock_moved"] != 4 {
+		t.Errorf("%v", happened)
+	}
+	if got := live.campaign(other).Status; got != "scheduled" {
+		t.Errorf("the campaign beside is %s", got)
+	}
+	if len(r.got) != 0 || len(beside.got) != 0 {
+		t.Errorf("%d deliveries more, %d beside", len(r.got), len(beside.got))
+	}
+	if out, err := tool(t, first.Config, "projections", "verify"); err != nil {
+		t.Errorf("%v %s", err, out)
 	}
 }

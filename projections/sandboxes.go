@@ -13,7 +13,8 @@ import (
 	"kindred/eventstore"
 )
 
-// Sandboxes is the read model of the sandboxes beside each client.
+// Sandboxes is the read model of the sandboxes beside each client, and of the clocks of
+// sandboxes.
 type Sandboxes struct{ Reader }
 
 // Sandbox is a sandbox that was not deleted.
@@ -29,7 +30,9 @@ type Sandbox struct {
 func (Sandboxes) Name() string { return "sandboxes" }
 
 // Wants says which events the model is made of.
-func (Sandboxes) Wants(t string) bool { return t == "sandbox.added" || t == "sandbox.removed" }
+func (Sandboxes) Wants(t string) bool {
+	return t == "sandbox.added" || t == "sandbox.removed" || t == "client.clock_moved"
+}
 
 // Version of the read model's tables.
 func (Sandboxes) Version() int { return 1 }
@@ -47,12 +50,18 @@ CREATE TABLE sandboxes (
 	PRIMARY KEY (client, id)
 );
 CREATE INDEX sandboxes_listed ON sandboxes (client, created_position);
-CREATE INDEX sandboxes_due ON sandboxes (expires_at) WHERE expires_at IS NOT NULL;`
+CREATE INDEX sandboxes_due ON sandboxes (expires_at) WHERE expires_at IS NOT NULL;
+CREATE TABLE sandbox_clocks (
+	client text COLLATE "C" NOT NULL PRIMARY KEY, -- the sandbox
+	ahead  interval NOT NULL -- of the machine's clock
+);`
 }
 
 const (
 	insertSandbox = `
 INSERT INTO sandboxes (client, id, created_position, name, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (client, id) DO NOTHING`
+	moveClock = `
+INSERT INTO sandbox_clocks (client, ahead) VALUES ($1, $2) ON CONFLICT (client) DO UPDATE SET ahead = excluded.ahead`
 	deleteSandbox = `DELETE FROM sandboxes WHERE client = $1 AND id = $2`
 )
 
@@ -65,6 +74,8 @@ func (Sandboxes) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 			b.Queue(insertSandbox, string(r.Client), string(e.Sandbox), string(r.Position), e.Name, r.RecordedAt, e.ExpiresAt)
 		case event.SandboxRemoved:
 			b.Queue(deleteSandbox, string(r.Client), string(e.Sandbox))
+		case event.ClockMoved:
+			b.Queue(moveClock, string(e.Client), e.Ahead())
 		}
 	}
 	return send(ctx, tx, "sandboxes", &b)
