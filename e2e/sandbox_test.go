@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/jackc/pgx/v5"
 
 	"kindred/app"
@@ -368,14 +370,15 @@ func TestWhatIsDueHappensOnceWhenTheClockIsMoved(t *testing.T) {
 
 	now := time.Now()
 	c := p.draft(map[string]any{"starts_at": now.Add(time.Hour), "ends_at": now.Add(50 * time.Hour), "frequency_cap": 1, "frequency_window_seconds": 3600})
-	want[httpapi.Campaign](t, http.StatusOK, p.change(c, map[string]any{"status": "scheduled"}))
+	want[httpapi.Campaign](t, http.StatusOK, p.change(c, map[string]any{"status": "running"}))
 	other := live.draft(map[string]any{"starts_at": now.Add(time.Hour)})
-	want[httpapi.Campaign](t, http.StatusOK, live.change(other, map[string]any{"status": "scheduled"}))
+	want[httpapi.Campaign](t, http.StatusOK, live.change(other, map[string]any{"status": "running"}))
 	want[httpapi.User](t, http.StatusOK, p.send("PATCH", "/api/v1/users/ext:ann", map[string]any{"traits": map[string]any{"last_seen": now.Format(time.RFC3339)}}))
 	seen := p.segment("Seen today", `within(traits.last_seen, "1d")`)
 	if got := p.segmentMembers(seen); len(got) != 1 {
 		t.Errorf("seen today: %v", got)
 	}
+	since := want[httpapi.SegmentChangeList](t, http.StatusOK, p.get(seen+"/changes")).Cursor
 	r, beside := receive(t, 500, 500, 200), receive(t, 500, 200)
 	p.subscribe(r.URL, "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==")
 	live.subscribe(beside.URL, "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==")
@@ -394,7 +397,7 @@ func TestWhatIsDueHappensOnceWhenTheClockIsMoved(t *testing.T) {
 		t.Errorf("it started at %s", at)
 	}
 	user := string(p.users["ann"].ID)
-	shown := func() answer { return p.engage(c, map[string]any{"kind": "impression", "user_id": user}) }
+	shown := func() answer { return p.engage(c, map[string]any{"type": "impression", "user_id": user}) }
 	if got := shown(); got.Status != http.StatusCreated {
 		t.Fatalf("%d %s", got.Status, got.Body)
 	}
@@ -407,7 +410,7 @@ func TestWhatIsDueHappensOnceWhenTheClockIsMoved(t *testing.T) {
 	p.moveClock(now.Add(26 * time.Hour))
 	r.next(t)
 	testkit.Eventually(t, "nobody was seen today", func() bool { return len(p.segmentMembers(seen)) == 0 })
-	if told, _ := p.segmentChanges(seen, ""); len(told) != 1 || told[0] != "left ann" {
+	if told, _ := p.segmentChanges(seen, since); len(told) != 1 || told[0] != "left ann" {
 		t.Errorf("told is %v", told)
 	}
 	p.moveClock(now.Add(51 * time.Hour))
@@ -429,5 +432,99 @@ func TestWhatIsDueHappensOnceWhenTheClockIsMoved(t *testing.T) {
 	}
 	if out, err := tool(t, first.Config, "projections", "verify"); err != nil {
 		t.Errorf("%v %s", err, out)
+	}
+}
+
+// named finds the identifiers of things in an answer, but for those of clients and members.
+var named = regexp.MustCompile(`(usr|whk|wky|seg|lay|cam|key|evt|dlv|run|clu|imp|ipr)_[0-9a-v]{26}`)
+
+func TestNothingLeaksBetweenASandboxAndTheClientBesideIt(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	owner := s.signUp()
+	made := owner.createSandbox("ci")
+	r := receive(t, 200)
+	fill := func(a account) account {
+		p := pairsOf(a)
+		a.createAPIKey("read")
+		p.subscribe(r.URL, "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==")
+		p.segment("Pros", `traits.plan == "pro"`)
+		p.createLayer("plan")
+		p.run(nil)
+		p.match("ann", "bob")
+		r.next(t)
+		return a
+	}
+	live, sandbox := fill(owner), fill(owner.inside(made))
+	param := regexp.MustCompile(`\{(\w+)\}`)
+	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// All that a client is told by what names nothing.
+	told := func(a account) map[string]string {
+		found := map[string]string{}
+		for path, item := range doc.Paths.Map() {
+			at := strings.ReplaceAll(path, "{client_id}", string(a.Client.ID))
+			if item.Get == nil || param.MatchString(at) || strings.HasSuffix(at, "/stream") {
+				continue
+			}
+			for _, one := range named.FindAllString(string(a.get(at).Body), -1) {
+				found[one] = at
+			}
+		}
+		if len(found) < 15 {
+			t.Fatalf("told is no more than %v", found)
+		}
+		return found
+	}
+	ofLive, ofSandbox := told(live), told(sandbox)
+	for one, at := range ofLive {
+		if other, both := ofSandbox[one]; both {
+			t.Errorf("%s is told at %s and in the sandbox at %s", one, at, other)
+		}
+	}
+	prefixes := map[string]string{
+		"user_id": "usr_", "webhook_id": "whk_", "segment_id": "seg_", "consent_layer_id": "lay_", "campaign_id": "cam_", "key_id": "key_", "event_id": "evt_",
+	}
+	for _, way := range []struct {
+		from   account
+		to     account
+		things map[string]string
+	}{{live, sandbox, ofSandbox}, {sandbox, live, ofLive}} {
+		asked := 0
+		for path, item := range doc.Paths.Map() {
+			for method, op := range item.Operations() {
+				if strings.Contains(path, "{client_id}") {
+					at := param.ReplaceAllString(strings.ReplaceAll(path, "{client_id}", string(way.to.Client.ID)), "x")
+					wantProblem(t, http.StatusForbidden, "other_client", way.from.send(method, at, nil))
+				}
+				at, known := strings.ReplaceAll(path, "{client_id}", string(way.from.Client.ID)), true
+				at = param.ReplaceAllStringFunc(at, func(name string) string {
+					prefix := prefixes[strings.Trim(name, "{}")]
+					for one := range way.things {
+						if prefix != "" && strings.HasPrefix(one, prefix) {
+							return one
+						}
+					}
+					known = false
+					return name
+				})
+				if !known || at == path || !param.MatchString(strings.ReplaceAll(path, "{client_id}", "")) {
+					continue
+				}
+				asked++
+				switch got := way.from.send(method, at, nil); {
+				case method == http.MethodGet && op.RequestBody == nil && got.Status != http.StatusNotFound && got.Status != http.StatusUnprocessableEntity,
+					got.Status < 400, got.Status >= 500:
+					t.Errorf("%s %s: %d %s", method, at, got.Status, got.Body)
+				case got.Status == http.StatusUnprocessableEntity && strings.Contains(string(got.Body), string(way.to.Client.ID)):
+					t.Errorf("%s %s: %s", method, at, got.Body)
+				}
+			}
+		}
+		if asked < 25 {
+			t.Errorf("%d operations were asked for another's things", asked)
+		}
 	}
 }
