@@ -513,29 +513,29 @@ func (p ListSandboxesParams) query() query {
 	return q
 }
 
-// ListSandboxes: List the sandboxes.
+// List: List the sandboxes.
 //
 // In the order in which they were made. A sandbox has none.
 //
 // It fetches a page at a time and ends with the first error.
 //
 // GET /api/v1/clients/{client_id}/sandboxes
-func (r *SandboxesAPI) ListSandboxes(ctx context.Context, params ListSandboxesParams, opts ...Option) iter.Seq2[Sandbox, error] {
+func (r *SandboxesAPI) List(ctx context.Context, params ListSandboxesParams, opts ...Option) iter.Seq2[Sandbox, error] {
 	return items(ctx, r.c, request{operation: "listSandboxes", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sandboxes", query: params.query()}, opts, func(p *SandboxList) ([]Sandbox, *string) { return p.Data, p.NextCursor })
 }
 
-// ListSandboxesPage: List the sandboxes.
+// ListPage: List the sandboxes.
 //
 // In the order in which they were made. A sandbox has none.
 //
 // It fetches one page.
 //
 // GET /api/v1/clients/{client_id}/sandboxes
-func (r *SandboxesAPI) ListSandboxesPage(ctx context.Context, params ListSandboxesParams, opts ...Option) (*SandboxList, error) {
+func (r *SandboxesAPI) ListPage(ctx context.Context, params ListSandboxesParams, opts ...Option) (*SandboxList, error) {
 	return answer[SandboxList](ctx, r.c, request{operation: "listSandboxes", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sandboxes", query: params.query()}, opts)
 }
 
-// CreateSandbox: Make a sandbox.
+// Create: Make a sandbox.
 //
 // A client beside this one, with users, webhooks, API keys and rates of its own, and no members:
 // those of this client log in to it, by its id at `POST /auth/token` or with `client_id` at `POST
@@ -543,25 +543,25 @@ func (r *SandboxesAPI) ListSandboxesPage(ctx context.Context, params ListSandbox
 // most 10: else 409 `too_many_sandboxes`.
 //
 // POST /api/v1/clients/{client_id}/sandboxes
-func (r *SandboxesAPI) CreateSandbox(ctx context.Context, body NewSandbox, opts ...Option) (*Sandbox, error) {
+func (r *SandboxesAPI) Create(ctx context.Context, body NewSandbox, opts ...Option) (*Sandbox, error) {
 	return answer[Sandbox](ctx, r.c, request{operation: "createSandbox", method: http.MethodPost, path: "/api/v1/clients/" + clientInPath + "/sandboxes", body: body, takesKey: true}, opts)
 }
 
-// DeleteSandbox: Delete a sandbox.
+// Delete: Delete a sandbox.
 //
 // For good: the keys of all that is sealed in it are destroyed, its tokens and API keys are void,
 // and its streams and deliveries end within a second. Where there is too much in it for one
 // request, it is answered with 503 and goes on; repeat it to hear of the end.
 //
 // DELETE /api/v1/clients/{client_id}/sandboxes/{sandbox_id}
-func (r *SandboxesAPI) DeleteSandbox(ctx context.Context, sandboxID string, opts ...Option) error {
+func (r *SandboxesAPI) Delete(ctx context.Context, sandboxID string, opts ...Option) error {
 	return r.c.done(ctx, request{operation: "deleteSandbox", method: http.MethodDelete, path: "/api/v1/clients/" + clientInPath + "/sandboxes/" + segment(sandboxID)}, opts)
 }
 
-// GetSandbox: Get a sandbox.
+// Get: Get a sandbox.
 //
 // GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}
-func (r *SandboxesAPI) GetSandbox(ctx context.Context, sandboxID string, opts ...Option) (*Sandbox, error) {
+func (r *SandboxesAPI) Get(ctx context.Context, sandboxID string, opts ...Option) (*Sandbox, error) {
 	return answer[Sandbox](ctx, r.c, request{operation: "getSandbox", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sandboxes/" + segment(sandboxID)}, opts)
 }
 

@@ -521,7 +521,7 @@ export class SandboxesAPI {
    *
    * `GET /api/v1/clients/{client_id}/sandboxes`
    */
-  listSandboxes(params: ListSandboxesParams = {}, options?: CallOptions): AsyncGenerator<Sandbox, void, undefined> {
+  list(params: ListSandboxesParams = {}, options?: CallOptions): AsyncGenerator<Sandbox, void, undefined> {
     return items<Sandbox>(this.#c, { operation: "listSandboxes", method: "GET", path: `/api/v1/clients/${clientInPath}/sandboxes`, query: { ...params } }, options);
   }
 
@@ -534,7 +534,7 @@ export class SandboxesAPI {
    *
    * `GET /api/v1/clients/{client_id}/sandboxes`
    */
-  listSandboxesPage(params: ListSandboxesParams = {}, options?: CallOptions): Promise<SandboxList> {
+  listPage(params: ListSandboxesParams = {}, options?: CallOptions): Promise<SandboxList> {
     return answer(this.#c, { operation: "listSandboxes", method: "GET", path: `/api/v1/clients/${clientInPath}/sandboxes`, query: { ...params } }, options);
   }
 
@@ -548,7 +548,7 @@ export class SandboxesAPI {
    *
    * `POST /api/v1/clients/{client_id}/sandboxes`
    */
-  createSandbox(body: NewSandbox, options?: CallOptions): Promise<Sandbox> {
+  create(body: NewSandbox, options?: CallOptions): Promise<Sandbox> {
     return answer(this.#c, { operation: "createSandbox", method: "POST", path: `/api/v1/clients/${clientInPath}/sandboxes`, body, takesKey: true }, options);
   }
 
@@ -561,7 +561,7 @@ export class SandboxesAPI {
    *
    * `DELETE /api/v1/clients/{client_id}/sandboxes/{sandbox_id}`
    */
-  deleteSandbox(sandboxId: string, options?: CallOptions): Promise<void> {
+  delete(sandboxId: string, options?: CallOptions): Promise<void> {
     return done(this.#c, { operation: "deleteSandbox", method: "DELETE", path: `/api/v1/clients/${clientInPath}/sandboxes/${segment(sandboxId)}` }, options);
   }
 
@@ -570,7 +570,7 @@ export class SandboxesAPI {
    *
    * `GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}`
    */
-  getSandbox(sandboxId: string, options?: CallOptions): Promise<Sandbox> {
+  get(sandboxId: string, options?: CallOptions): Promise<Sandbox> {
     return answer(this.#c, { operation: "getSandbox", method: "GET", path: `/api/v1/clients/${clientInPath}/sandboxes/${segment(sandboxId)}` }, options);
   }
 }

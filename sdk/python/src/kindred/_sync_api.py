@@ -307,7 +307,7 @@ class SandboxesAPI:
         """
         return self._c.answer(Request("moveClock", "POST", f"/api/v1/clients/{CLIENT}/clock", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def list_sandboxes(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Sandbox]:
+    def list(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Sandbox]:
         """List the sandboxes.
 
         In the order in which they were made. A sandbox has none.
@@ -318,7 +318,7 @@ class SandboxesAPI:
         """
         return self._c.items(Request("listSandboxes", "GET", f"/api/v1/clients/{CLIENT}/sandboxes", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    def list_sandboxes_page(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SandboxList:
+    def list_page(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SandboxList:
         """List the sandboxes.
 
         In the order in which they were made. A sandbox has none.
@@ -329,7 +329,7 @@ class SandboxesAPI:
         """
         return self._c.answer(Request("listSandboxes", "GET", f"/api/v1/clients/{CLIENT}/sandboxes", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def create_sandbox(self, body: t.NewSandbox, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Sandbox:
+    def create(self, body: t.NewSandbox, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Sandbox:
         """Make a sandbox.
 
         A client beside this one, with users, webhooks, API keys and rates of its own, and no
@@ -341,7 +341,7 @@ class SandboxesAPI:
         """
         return self._c.answer(Request("createSandbox", "POST", f"/api/v1/clients/{CLIENT}/sandboxes", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def delete_sandbox(self, sandbox_id: str, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
+    def delete(self, sandbox_id: str, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
         """Delete a sandbox.
 
         For good: the keys of all that is sealed in it are destroyed, its tokens and API keys are
@@ -352,7 +352,7 @@ class SandboxesAPI:
         """
         self._c.done(Request("deleteSandbox", "DELETE", f"/api/v1/clients/{CLIENT}/sandboxes/{segment(sandbox_id)}"), Call(timeout=timeout, on_answer=on_answer))
 
-    def get_sandbox(self, sandbox_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Sandbox:
+    def get(self, sandbox_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Sandbox:
         """Get a sandbox.
 
         ``GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}``
