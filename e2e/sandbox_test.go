@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -526,5 +528,40 @@ func TestNothingLeaksBetweenASandboxAndTheClientBesideIt(t *testing.T) {
 		if asked < 25 {
 			t.Errorf("%d operations were asked for another's things", asked)
 		}
+	}
+}
+
+func TestTheCommandLineWorksInSandboxes(t *testing.T) {
+	t.Parallel()
+	s := keepContract(t)
+	owner := s.signUp()
+	sh := newShell(t, s.URL, "")
+	var errs bytes.Buffer
+	if err := sh.begin(t.Context(), strings.NewReader(owner.Password+"\n"), io.Discard, &errs, "login", "--url", s.URL, "--email", owner.Email); err != nil {
+		t.Fatalf("%v %s", err, errs.String())
+	}
+	sandbox := strings.TrimSpace(sh.must("sandboxes", "create", "ci", "--expires-in", "24h"))
+	if got := sh.must("sandboxes", "list"); !strings.Contains(got, sandbox) || !strings.Contains(got, "until ") {
+		t.Errorf("listed is %s", got)
+	}
+	if got := sh.must("whoami", "--sandbox", sandbox); !strings.Contains(got, sandbox) || !strings.Contains(got, "false") {
+		t.Errorf("in it: %s", got)
+	}
+	sh.must("trigger", "match.computed", "--sandbox", sandbox)
+	before := asJSON[httpapi.Clock](t, sh.must("sandboxes", "clock", "--sandbox", sandbox, "--json"))
+	moved := asJSON[httpapi.Clock](t, sh.must("sandboxes", "clock", "--sandbox", sandbox, "--by", "24h", "--json"))
+	if moved.Now.Sub(before.Now.Time) < 24*time.Hour {
+		t.Errorf("moved from %s to %s", before.Now, moved.Now)
+	}
+	if _, _, err := sh.run("sandboxes", "clock", "--by", "24h"); err == nil || !strings.Contains(err.Error(), "sandbox_only") {
+		t.Errorf("the clock of what is live: %v", err)
+	}
+	sh.must("sandboxes", "delete", sandbox)
+	if got := sh.must("sandboxes", "list"); got != "" {
+		t.Errorf("left is %s", got)
+	}
+	keyed := newShell(t, s.URL, owner.createAPIKey().RawKey)
+	if _, _, err := keyed.run("whoami", "--sandbox", sandbox); err == nil || !strings.Contains(err.Error(), "--sandbox goes with a login") {
+		t.Errorf("with a key: %v", err)
 	}
 }
