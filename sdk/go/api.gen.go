@@ -560,6 +560,8 @@ func (r *SandboxesAPI) Delete(ctx context.Context, sandboxID string, opts ...Opt
 
 // Get: Get a sandbox.
 //
+// A sandbox beside this client, as long as it was not deleted.
+//
 // GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}
 func (r *SandboxesAPI) Get(ctx context.Context, sandboxID string, opts ...Option) (*Sandbox, error) {
 	return answer[Sandbox](ctx, r.c, request{operation: "getSandbox", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sandboxes/" + segment(sandboxID)}, opts)

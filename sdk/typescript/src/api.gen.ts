@@ -568,6 +568,8 @@ export class SandboxesAPI {
   /**
    * Get a sandbox.
    *
+   * A sandbox beside this client, as long as it was not deleted.
+   *
    * `GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}`
    */
   get(sandboxId: string, options?: CallOptions): Promise<Sandbox> {

@@ -355,6 +355,8 @@ class AsyncSandboxesAPI:
     async def get(self, sandbox_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Sandbox:
         """Get a sandbox.
 
+        A sandbox beside this client, as long as it was not deleted.
+
         ``GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}``
         """
         return await self._c.answer(Request("getSandbox", "GET", f"/api/v1/clients/{CLIENT}/sandboxes/{segment(sandbox_id)}"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
