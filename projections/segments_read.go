@@ -26,12 +26,18 @@ type Segment struct {
 	Rule            string // the newest
 	Ready           bool   // there are members: those by Rule, unless it is Building
 	Building        bool   // users are being judged by Rule
+	Layer           id.ConsentLayer
+	Blocked         bool // Rule names nobody, since it reads what it may not
+	BlockedBy       []BlockedBy
 	Members         int
 	Changed         eventstore.Revision // of the event that changed it last
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
 	CreatedPosition eventstore.Position
 }
+
+// BlockedBy is why a segment names nobody.
+type BlockedBy struct{ Cause, Name string }
 
 const (
 	servesSegment = `EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves) AS ready`
@@ -42,7 +48,8 @@ SELECT ` + definedColumns + `, s.changed, s.created_at, s.updated_at, s.created_
 	coalesce((SELECT sum(bit_count(b.members)) FROM segment_versions v JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
 		WHERE v.client = $1 AND v.segment = s.id AND v.serves), 0)::bigint AS members,
 	` + servesSegment + `,
-	EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND NOT v.serves) AS building`
+	EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND NOT v.serves) AS building,
+	s.layer, (SELECT v.blocked FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id ORDER BY v.serves LIMIT 1) AS blocked`
 )
 
 // Each is a statement of its own, with the keys of the segments that it finds.
@@ -50,15 +57,16 @@ var (
 	fromSegments   = ` FROM segments s` + joinKeyOf(`$1`, `s.id`) + ` WHERE s.client = $1`
 	listSegments   = segmentColumns + fromSegments + ` AND s.created_position > $2 ORDER BY s.created_position LIMIT $3`
 	getSegment     = segmentColumns + fromSegments + ` AND s.id = $2`
-	segmentsOfUser = `SELECT s.id, s.name, v.rule, v.rule_event, k.id AS key, k.client_key, k.wrapped
+	segmentsOfUser = `SELECT s.id, s.name, v.rule, v.rule_event, k.id AS key, k.client_key, k.wrapped, v.layer
 FROM segments s JOIN segment_versions v ON v.client = s.client AND v.segment = s.id AND v.serves` + joinKeyOf(`$1`, `s.id`) + `
 WHERE s.client = $1 AND s.id = ANY($2) ORDER BY s.created_position`
 )
 
 type storedSegment struct {
 	Segment
-	rule sealed
-	key  seal.WrappedKey
+	rule    sealed
+	key     seal.WrappedKey
+	blocked []string
 }
 
 // defined are what a segment is called and whom it names.
@@ -67,7 +75,7 @@ func (s *storedSegment) defined() []any {
 }
 
 func (s *storedSegment) columns() []any {
-	return append(s.defined(), &s.Changed, &s.CreatedAt, &s.UpdatedAt, text(&s.CreatedPosition), &s.Members, &s.Ready, &s.Building)
+	return append(s.defined(), &s.Changed, &s.CreatedAt, &s.UpdatedAt, text(&s.CreatedPosition), &s.Members, &s.Ready, &s.Building, text(&s.Layer), &s.blocked)
 }
 
 // opened opens the rules of segments.
@@ -80,6 +88,12 @@ func (m Segments) opened(ctx context.Context, client id.Client, stored []storedS
 		}
 		segments[i] = s.Segment
 		segments[i].Rule = string(text)
+		segments[i].Blocked = len(s.blocked) > 0
+		segments[i].Building = s.Building || s.blocked != nil && !segments[i].Blocked // it is about to be
+		for _, why := range s.blocked {
+			cause, name, _ := strings.Cut(why, " ")
+			segments[i].BlockedBy = append(segments[i].BlockedBy, BlockedBy{cause, name})
+		}
 	}
 	return segments, nil
 }
@@ -379,13 +393,16 @@ func (m Segments) OfUser(ctx context.Context, client id.Client, eventual bool, u
 	}
 	var facts rule.Facts
 	var in []string
-	if err := m.judged(ctx, client, serving, judgedByID, []string{string(user)}, func(u *segmentUser, _ int) bool {
-		facts, in = *u.facts, serving.of(u)
+	var of knownOfUser
+	if err := m.judged(ctx, client, serving, nil, judgedByID, []string{string(user)}, func(u *segmentUser, _ int) bool {
+		facts, in, of = *u.facts, serving.of(u), u.known
 		return true
 	}); err != nil || len(in) == 0 {
 		return nil, err
 	}
-	stored, err := query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{in}, (*storedSegment).defined)
+	stored, err := query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{in}, func(s *storedSegment) []any {
+		return append(s.defined(), text(&s.Layer))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -397,6 +414,7 @@ func (m Segments) OfUser(ctx context.Context, client id.Client, eventual bool, u
 	for i, s := range segments {
 		found[i].Segment = s
 		if parsed, err := rule.Parse(s.Rule, rule.Users); err == nil {
+			facts.InCluster = of.inCluster(s.Layer)
 			found[i].Why = parsed.Explain(&facts)
 		}
 	}
@@ -432,7 +450,8 @@ func (m Segments) serving(ctx context.Context, client id.Client, eventual bool) 
 
 // judged reads users to be judged, as of the time of judgements. Who cannot be opened is
 // left out; the facts of one are gone when the next is judged.
-func (m Segments) judged(ctx context.Context, client id.Client, serving served, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
+// What rules ask beside traits is read for one rule; nil: for any.
+func (m Segments) judged(ctx context.Context, client id.Client, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
 	type row struct {
 		segmentUser
 		now time.Time
@@ -441,6 +460,10 @@ func (m Segments) judged(ctx context.Context, client id.Client, serving served, 
 	found, err := query(ctx, m.Reader, m, client, true, judgedUsers+joinKey(`$1`)+where, []any{arg}, func(r *row) []any {
 		return append(r.columns(), &r.now, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped)
 	})
+	if err != nil {
+		return err
+	}
+	known, err := m.known(ctx, client, true, by, column(found, func(r row) id.User { return r.id }))
 	if err != nil {
 		return err
 	}
@@ -454,6 +477,8 @@ func (m Segments) judged(ctx context.Context, client id.Client, serving served, 
 			continue
 		}
 		in := serving.of(u)
+		u.known = known[u.id]
+		*u.facts = u.known.facts(*u.facts)
 		u.facts.Now = found[i].now
 		u.facts.InSegment = func(segment string) bool { return slices.Contains(in, segment) }
 		goOn := judge(u, u.openSteps())
@@ -462,6 +487,60 @@ func (m Segments) judged(ctx context.Context, client id.Client, serving served, 
 		}
 	}
 	return nil
+}
+
+// known reads what a rule asks of users beside their traits; nil: what any may.
+func (m Segments) known(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, users []id.User) (map[id.User]knownOfUser, error) {
+	a := asked{any: true}
+	sql := selectKnown
+	if r != nil {
+		a = asked{}
+		a.by(r)
+	} else {
+		sql = strings.Replace(selectKnown, ` AND what = ANY($3)`, ` AND $3::text[] IS NOT NULL`, 1)
+	}
+	if !a.any || len(users) == 0 {
+		return nil, nil
+	}
+	rows, err := query(ctx, m.Reader, m, client, eventual, sql, []any{texts(users), texts(a.acts)}, (*knownRow).columns)
+	return knownOf(rows), err
+}
+
+// Known tells rules what a rule asks of users beside their traits, outside of any layer.
+// Faults: building, quarantined, stale.
+func (m Segments) Known(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, users []id.User) (func(id.User, rule.Facts) rule.Facts, error) {
+	known, err := m.known(ctx, client, eventual, r, users)
+	return func(user id.User, facts rule.Facts) rule.Facts { return known[user].facts(facts) }, err
+}
+
+var namedSegments = `
+SELECT s.id, s.layer, coalesce((SELECT v.blocked IS NOT NULL FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves), false) AS blocked
+FROM segments s WHERE s.client = $1 AND s.id = ANY($2)`
+
+// CheckNamed refuses a rule at a place of a request that names a segment of another
+// consent layer than its own, or one that is blocked: whom that names is not known.
+// Faults: building, invalid, quarantined, stale.
+func (m Segments) CheckNamed(ctx context.Context, client id.Client, eventual bool, pointer string, r *rule.Rule, layer id.ConsentLayer) error {
+	if len(r.Segments()) == 0 {
+		return nil
+	}
+	type row struct {
+		segment id.Segment
+		layer   id.ConsentLayer
+		blocked bool
+	}
+	found, err := query(ctx, m.Reader, m, client, eventual, namedSegments, []any{r.Segments()}, func(r *row) []any {
+		return []any{text(&r.segment), text(&r.layer), &r.blocked}
+	})
+	for _, s := range found {
+		switch {
+		case s.layer != layer:
+			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "in_segment names " + string(s.segment) + ", which is not of the same consent_layer_id"})
+		case s.blocked:
+			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "in_segment names " + string(s.segment) + ", which is blocked: whom it names is not known"})
+		}
+	}
+	return err
 }
 
 // Named says whom of some users a filter of pairs surely names, for a viewer; of those
@@ -474,7 +553,7 @@ func (m Segments) Named(ctx context.Context, client id.Client, filter *rule.Filt
 		return nil, err
 	}
 	var self *rule.Facts
-	if err := m.judged(ctx, client, serving, judgedByID, []string{string(viewer)}, func(u *segmentUser, _ int) bool {
+	if err := m.judged(ctx, client, serving, filter.Rule, judgedByID, []string{string(viewer)}, func(u *segmentUser, _ int) bool {
 		self = u.facts
 		return true
 	}); err != nil || self == nil {
@@ -484,7 +563,7 @@ func (m Segments) Named(ctx context.Context, client id.Client, filter *rule.Filt
 		if filter.Exhausted() {
 			break
 		}
-		if err := m.judged(ctx, client, serving, judgedByID, texts(some), func(u *segmentUser, steps int) bool {
+		if err := m.judged(ctx, client, serving, filter.Rule, judgedByID, texts(some), func(u *segmentUser, steps int) bool {
 			u.facts.Viewer = self
 			named[u.id] = filter.Names(u.facts, steps)
 			return !filter.Exhausted()
@@ -515,9 +594,9 @@ const (
 	previewRead  = 2_000 // users that are read at a time
 )
 
-// Preview judges users by a rule that is no segment's yet.
+// Preview judges users by a rule that is no segment's yet, under a consent layer or none.
 // Faults: building, quarantined, stale.
-func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule) (p Preview, err error) {
+func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, layer id.ConsentLayer) (p Preview, err error) {
 	p.Users, err = count(ctx, m.Reader, m, client, eventual, countSegmentUsers)
 	if err != nil || p.Users == 0 {
 		return p, err
@@ -532,14 +611,19 @@ func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, 
 		return p, err
 	}
 	filter, all := rule.Filter{Rule: r}, len(numbers) == numbered
+	by := r
+	if layer != "" {
+		by = nil // who grants it is asked of all
+	}
 	for some := range slices.Chunk(numbers, usersRead) {
 		if filter.Exhausted() {
 			all = false
 			break
 		}
-		if err := m.judged(ctx, client, serving, judgedByNumber, some, func(u *segmentUser, steps int) bool {
+		if err := m.judged(ctx, client, serving, by, judgedByNumber, some, func(u *segmentUser, steps int) bool {
 			p.Judged++
-			if !filter.Names(u.facts, steps) {
+			u.facts.InCluster = u.known.inCluster(layer)
+			if layer != "" && !u.known.granted[layer] || !filter.Names(u.facts, steps) {
 				return true
 			}
 			if p.Named++; len(p.Sample) < previewShown {
@@ -586,7 +670,10 @@ func gcd(a, b int) int {
 const (
 	clientsSwept     = 1_000 // at a time
 	buildingSegments = `SELECT DISTINCT client FROM segment_versions WHERE NOT serves LIMIT $1`
-	dueSegments      = `
+	restoredClients  = `SELECT DISTINCT client FROM segment_versions v WHERE ` + isRestored + ` LIMIT $1`
+	isRestored       = `v.serves AND v.blocked = '{}'
+	AND NOT EXISTS (SELECT FROM segment_versions n WHERE n.client = v.client AND n.segment = v.segment AND NOT n.serves)`
+	dueSegments = `
 SELECT client FROM segment_users WHERE due <= $1
 UNION
 SELECT k.client FROM sandbox_clocks k WHERE EXISTS (SELECT FROM segment_users u WHERE u.client = k.client AND u.due <= $1 + k.ahead OFFSET 0)
@@ -596,6 +683,29 @@ LIMIT $2`
 // Building returns clients of which a rule has not judged everyone yet.
 func (m Segments) Building(ctx context.Context) ([]id.Client, error) {
 	return m.clients(ctx, buildingSegments, clientsSwept)
+}
+
+var restoredSegments = segmentColumns + fromSegments + ` AND EXISTS (SELECT FROM segment_versions v
+WHERE v.client = s.client AND v.segment = s.id AND ` + isRestored + `) ORDER BY s.created_position LIMIT 1`
+
+// Restored returns clients of which a segment is not blocked any more, and is to be built
+// anew.
+func (m Segments) Restored(ctx context.Context) ([]id.Client, error) {
+	return m.clients(ctx, restoredClients, clientsSwept)
+}
+
+// RestoredOf returns such a segment of a client; ok is false where there is none.
+// Faults: building, quarantined, stale.
+func (m Segments) RestoredOf(ctx context.Context, client id.Client) (segment id.Segment, text string, changed eventstore.Revision, ok bool, err error) {
+	stored, err := query(ctx, m.Reader, m, client, false, restoredSegments, nil, (*storedSegment).columns)
+	if err != nil || len(stored) == 0 {
+		return "", "", 0, false, err
+	}
+	found, err := m.opened(ctx, client, stored)
+	if err != nil {
+		return "", "", 0, false, err
+	}
+	return found[0].ID, found[0].Rule, found[0].Changed, found[0].Rule != "", nil
 }
 
 // Waiting returns clients of which time alone may have moved users by a moment.
@@ -626,14 +736,14 @@ func (m Segments) Build(ctx context.Context, client id.Client) (more bool, ready
 		if err != nil {
 			return err
 		}
-		building := c.numbers(func(v *segmentVersion) bool { return !v.serves })
-		if len(building) == 0 {
+		made := c.numbers(func(v *segmentVersion) bool { return !v.serves })
+		if len(made) == 0 {
 			return nil
 		}
-		if more, err = c.build(ctx, building, buildSteps); more || err != nil {
+		if more, err = c.build(ctx, c.numbers(c.judges(made)), buildSteps); more || err != nil {
 			return err
 		}
-		ready = slices.Max(column(building, func(number int) int64 { return c.versions[number].generation }))
+		ready = slices.Max(column(made, func(number int) int64 { return c.versions[number].generation }))
 		return nil
 	})
 	return more, ready, err
