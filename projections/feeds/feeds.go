@@ -55,8 +55,8 @@ type Feeds struct {
 	Campaigns    Campaigns // nil: there are none
 	Now          func() time.Time
 	// Clock is what a client's clock says.
-	Clock func(ctx context.Context, client id.Client) (time.Time, error)
-	Entropy      io.Reader
+	Clock   func(ctx context.Context, client id.Client) (time.Time, error)
+	Entropy io.Reader
 }
 
 // Request asks for a page.
