@@ -90,7 +90,7 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 		queue := projections.MatchQueue{Reader: a.Reader()}
 		metrics := policies.NewMetrics(a.metrics)
 		run := policies.Policies{
-			Commands: c, Claims: projections.Claims{Reader: a.Reader()}, Matching: queue,
+			Commands: c, Claims: projections.Claims{Reader: a.Reader()}, Matching: queue, Sandboxes: projections.Sandboxes{Reader: a.Reader()},
 			RecordEndings:  func(ctx context.Context) (bool, error) { return dispatcher.Endings{Pool: a.Pool}.Record(ctx, c) },
 			DisableFailing: func(ctx context.Context) error { return dispatcher.DisableFailing(ctx, a.Pool, c) },
 			Campaigns:      projections.Campaigns{Reader: a.Reader()}, Segments: projections.NewSegments(a.Reader()), Now: time.Now, Logger: logger, Metrics: metrics,

@@ -24,7 +24,7 @@ var _ auth.Sessions = sessions{}
 // Open fulfils auth.Sessions.
 func (s sessions) Open(ctx context.Context, who auth.Account, hash [32]byte) (auth.SessionRecord, string, error) {
 	opened, err := s.commands.OpenSession(ctx, callOf(ctx, who), hash, who.PasswordChanges)
-	return sessionRecord(who.Client, who.Member, opened.SessionStanding), string(opened.Outcome.Position), err
+	return sessionRecord(who.Home, who.Member, opened.SessionStanding), string(opened.Outcome.Position), err
 }
 
 // ByHash fulfils auth.Sessions.

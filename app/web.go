@@ -135,8 +135,8 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 			}
 			return passwords.Hash(password)
 		},
-		NewAPIKey: func() (commands.APIKeySecret, error) {
-			raw, err := auth.Generate(rand.Reader)
+		NewAPIKey: func(of id.Client) (commands.APIKeySecret, error) {
+			raw, err := auth.Generate(rand.Reader, of)
 			return commands.APIKeySecret{Raw: raw, Hash: auth.Hash(raw), Fingerprint: auth.Fingerprint(raw)}, err
 		},
 		CheckURL: func(url string) error {
@@ -186,10 +186,10 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Pool: a.Pool, Users: projections.Users{Reader: asked}, Interactions: projections.Interactions{Reader: asked},
 		Consent: projections.Consent{Reader: asked}, Populations: a.populations, Segments: projections.Segments{Reader: asked},
 		Campaigns: feeds.ShownCampaigns{
-			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Now: time.Now,
+			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Clock: a.Log.TimeOf,
 			Record: policies.Impressions{Commands: c}.Record,
 		},
-		Now: time.Now, Entropy: rand.Reader,
+		Now: time.Now, Clock: a.Log.TimeOf, Entropy: rand.Reader,
 	}
 	issuer := &auth.Issuer{Keys: keyring, URL: a.Config.PublicURL}
 	if w.auditor, err = a.Auditor(ctx); err != nil {
@@ -214,7 +214,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Assigner: projections.Assigner{
 			Clusters: projections.Clusters{Reader: shown}, Consent: projections.Consent{Reader: shown}, Users: projections.Users{Reader: shown}, Profile: c.Profile,
 		},
-		Feeds: w.feeds, History: &history, States: w.states, Streams: w.streams, Now: time.Now,
+		Feeds: w.feeds, History: &history, States: w.states, Streams: w.streams, Now: time.Now, Clock: a.Log.ClockOf,
 		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
 	}
 	server := api{
@@ -230,7 +230,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: a.metrics,
 			Throttles: &auth.Throttles{Pool: a.Pool, Key: throttles[:]}, Unlimited: !a.Config.RateLimit,
-			Keys:     keyLookup{projections.APIKeys{Reader: asked}.Coalescing(), a.Log.Store},
+			Keys:     keyLookup{projections.APIKeys{Reader: asked}.Coalescing(), a.Log},
 			Sessions: sessions{commands: c, model: projections.Sessions{Reader: reader}, now: time.Now},
 		}),
 	}
@@ -256,6 +256,8 @@ func classify(ctx context.Context, err error) *fault.Fault {
 		return fault.New(fault.Unavailable, "read_too_slow", "Reading this took longer than %s.%s", readWithin, httpapi.Narrower(ctx)).After(time.Second)
 	case isUnavailable(err):
 		return fault.New(fault.Unavailable, "unavailable", "The service cannot answer just now. Please try again.").After(time.Second)
+	case errors.Is(err, eventstore.ErrDeleted):
+		return fault.New(fault.Missing, "client_unknown", "There is no such client.")
 	case errors.Is(err, eventstore.ErrTooLarge):
 		return fault.New(fault.TooLarge, "too_large", "This is too large to be recorded.")
 	}
@@ -305,19 +307,19 @@ func (a accounts) SetPassword(ctx context.Context, who auth.Account, hash string
 	if err != nil || len(set.Sessions) == 0 {
 		return auth.SessionRecord{}, string(outcome.Position), err
 	}
-	return sessionRecord(who.Client, who.Member, set.Sessions[0]), string(outcome.Position), nil
+	return sessionRecord(who.Home, who.Member, set.Sessions[0]), string(outcome.Position), nil
 }
 
 // callOf is the call of a member who has said the password, on whose behalf no token is.
 func callOf(ctx context.Context, who auth.Account) commands.Call {
 	return commands.Call{
-		Client: who.Client, Member: who.Member, Actor: string(who.Member), Correlation: string(httpapi.CallFrom(ctx).ID),
+		Client: who.Home, Member: who.Member, Actor: string(who.Member), Correlation: string(httpapi.CallFrom(ctx).ID),
 	}
 }
 
 func authAccount(a commands.Account) auth.Account {
 	return auth.Account{
-		Client: a.Client, ClientName: a.ClientName, ClientSlug: a.ClientSlug,
+		Client: a.Client, Home: a.Home, ClientName: a.ClientName, ClientSlug: a.ClientSlug,
 		Member: a.Member, Email: a.Email, Role: a.Role, PasswordHash: a.PasswordHash, PasswordChanges: a.PasswordChanges,
 	}
 }
@@ -335,11 +337,17 @@ func login(issuer *auth.Issuer) func(context.Context, commands.Account) (writeap
 // keyLookup finds API keys for the exchange.
 type keyLookup struct {
 	model projections.APIKeys
-	store eventstore.Store
+	log   *eventstore.Log
 }
 
 func (l keyLookup) ByHash(ctx context.Context, hash [32]byte) (auth.KeyRecord, error) {
-	key, err := l.model.ByHash(ctx, hash, l.store.Head)
+	key, err := l.model.ByHash(ctx, hash, l.log.Store.Head)
+	if err == nil {
+		_, err = l.log.AheadOf(ctx, key.Client)
+	}
+	if errors.Is(err, eventstore.ErrDeleted) {
+		key.Revoked, err = true, nil
+	}
 	return auth.KeyRecord{
 		Key: key.ID, Client: key.Client, IssuedBy: key.IssuedBy, Scopes: key.Scopes, Implied: key.Implied,
 		Revoked: key.Revoked, Expires: httpapi.Or(key.ExpiresAt, time.Time{}), LastUsed: httpapi.Or(key.LastUsedAt, time.Time{}),

@@ -32,7 +32,7 @@ type environ struct {
 func Commands(getenv func(string) string) []*cobra.Command {
 	e := environ{getenv}
 	return []*cobra.Command{
-		e.loginCommand(), e.logoutCommand(), e.whoamiCommand(), e.openCommand(), e.listenCommand(), e.triggerCommand(), e.eventsCommand(), e.usersCommand(), e.segmentsCommand(),
+		e.loginCommand(), e.logoutCommand(), e.whoamiCommand(), e.openCommand(), e.listenCommand(), e.triggerCommand(), e.eventsCommand(), e.usersCommand(), e.segmentsCommand(), e.sandboxesCommand(),
 	}
 }
 
@@ -40,6 +40,7 @@ func Commands(getenv func(string) string) []*cobra.Command {
 type options struct {
 	environ
 	profile, url string
+	sandbox      string
 	json         bool
 }
 
@@ -49,6 +50,7 @@ func (e environ) command(c cobra.Command, run func(context.Context, *call) error
 	f := c.Flags()
 	f.StringVar(&o.profile, "profile", "", "the stored profile to use (default: KINDRED_PROFILE, or \"default\")")
 	f.StringVar(&o.url, "url", "", "where kindred is (default: KINDRED_URL, the profile's, or "+localURL+")")
+	f.StringVar(&o.sandbox, "sandbox", "", "the sandbox beside the login's client, cli_…, to work in")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	completed(&c, "profile", func() []string {
 		stored, err := e.profiles()
@@ -104,6 +106,9 @@ func (o *options) connect() (*kindred.Client, error) {
 		}
 	}
 	p := stored.Profiles[o.name()]
+	if key != "" && o.sandbox != "" {
+		return nil, errKeyOfOne
+	}
 	if key != "" {
 		return kindred.New(kindred.Config{BaseURL: o.where(p), APIKey: key})
 	}

@@ -142,7 +142,7 @@ func (o *options) loggedIn(p profile) (*kindred.Client, error) {
 	if to := o.where(p); !sameService(to, p.URL) {
 		return nil, fmt.Errorf("the login of the profile %s is for %s and goes nowhere else: log in to %s with another --profile", o.name(), p.URL, to)
 	}
-	return kindred.New(kindred.Config{BaseURL: p.URL, Session: p.Session})
+	return kindred.New(kindred.Config{BaseURL: p.URL, Session: p.Session, Sandbox: o.sandbox})
 }
 
 func sameService(a, b string) bool {

@@ -110,7 +110,11 @@ func (l *ledger) decide(ctx context.Context, entries []*entry) (decided []struct
 		if err != nil {
 			return nil, err
 		}
-		p := l.plan(entries, found)
+		now, err := l.commands.Log.TimeOf(ctx, l.client)
+		if err != nil {
+			return nil, err
+		}
+		p := l.plan(entries, found, now)
 		if len(p.events) > 0 {
 			recorded, err := l.append(ctx, p)
 			if err == nil && p.recordedAs(recorded) {
@@ -166,7 +170,7 @@ type spend struct {
 	index    int // -1: recorded before
 }
 
-func (l *ledger) plan(entries []*entry, found map[string]eventstore.Recorded) *plan {
+func (l *ledger) plan(entries []*entry, found map[string]eventstore.Recorded, now time.Time) *plan {
 	p := &plan{
 		entries: entries, before: l.account.Campaign, state: l.account.Campaign, version: l.account.version,
 		spends: make(map[string]*spend, len(found)),
@@ -174,7 +178,6 @@ func (l *ledger) plan(entries []*entry, found map[string]eventstore.Recorded) *p
 	for spendID, r := range found {
 		p.spends[spendID] = &spend{r, -1}
 	}
-	now := l.commands.Log.Now().UTC().Truncate(time.Microsecond)
 	for _, e := range entries {
 		var recorded *event.CampaignSpendRecorded
 		if s := p.spends[e.spend]; e.spend != "" && s != nil {

@@ -53,7 +53,7 @@ type IssuedAPIKey struct {
 // quarantined, secret_already_shown, stale, too_many_api_keys.
 func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (IssuedAPIKey, error) {
 	key := id.Next[id.Key](c.ids(call, "key"))
-	secret, err := c.NewAPIKey()
+	secret, err := c.NewAPIKey(call.Client)
 	if err != nil {
 		return IssuedAPIKey{}, err
 	}
@@ -89,11 +89,11 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 // checkIssued refuses a key that was recorded while others were, beyond the bound,
 // or while the member who made it was removed.
 func (c *Commands) checkIssued(ctx context.Context, call Call, key id.Key) error {
-	company, _, err := c.company(ctx, call.Client)
+	there, err := c.isMember(ctx, call.Client, call.Member)
 	if err != nil {
 		return err
 	}
-	if call.Member != "" && company.Member(call.Member) == nil {
+	if call.Member != "" && !there {
 		return fault.New(fault.Forbidden, "member_removed", "Who made the API key was removed meanwhile.")
 	}
 	return c.checkRoom(ctx, call.Client, key)
@@ -145,14 +145,22 @@ func (c *Commands) revokeKeysOf(ctx context.Context, call Call, removed event.Me
 	if !removed.RevokesKeys {
 		return nil
 	}
-	made, err := c.Keys.MadeBy(ctx, call.Client, removed.Member)
+	if err := c.revokeKeysBy(ctx, call, removed.Member, removed.KeptKeys); err != nil {
+		return err
+	}
+	return c.revokeKeysInSandboxes(ctx, call, removed.Member)
+}
+
+// revokeKeysBy revokes the API keys of a client that somebody made, but for those kept.
+func (c *Commands) revokeKeysBy(ctx context.Context, call Call, member id.Member, kept []id.Key) error {
+	made, err := c.Keys.MadeBy(ctx, call.Client, member)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(revokedAtOnce)
 	for _, key := range made {
-		if !slices.Contains(removed.KeptKeys, key) {
+		if !slices.Contains(kept, key) {
 			group.Go(func() error {
 				_, err := c.RevokeAPIKey(ctx, call.unconditional(), key)
 				return err

@@ -22,6 +22,7 @@ type SignUp struct {
 // Account is a client and one of its members.
 type Account struct {
 	Client       id.Client
+	Home         id.Client // of which it is a member: Client, or that beside which the sandbox stands
 	ClientName   string
 	ClientSlug   string
 	Member       id.Member
@@ -81,7 +82,7 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 		return Account{}, err
 	}
 	return Account{
-		Client: client, ClientName: in.CompanyName, ClientSlug: slug, Member: member,
+		Client: client, Home: client, ClientName: in.CompanyName, ClientSlug: slug, Member: member,
 		Email: email, Role: domain.RoleOwner, CreatedAt: outcome.Recorded[0].RecordedAt, Outcome: outcome,
 	}, nil
 }

@@ -30,7 +30,7 @@ type Commands struct {
 	// HashPassword refuses a password that is easily guessed, such as one of the
 	// things that are known of whose it is.
 	HashPassword func(ctx context.Context, password string, known ...string) (string, error)
-	NewAPIKey    func() (APIKeySecret, error)
+	NewAPIKey    func(of id.Client) (APIKeySecret, error)
 	CheckURL     func(url string) error // refuses an address that deliveries may never reach
 	// CountWebhooks counts a client's subscriptions. Those of the last moment may be
 	// missing, or all, where it fails with a fault of kind Unavailable: the bound is to

@@ -46,7 +46,10 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 	if (in.Impression == "") == (in.User == "") {
 		return eventstore.Recorded{}, fault.NewInvalid(fault.Field{Pointer: "/user_id", Detail: "is needed where no impression_id is given, and only there"})
 	}
-	now := c.Log.Now()
+	now, err := c.Log.TimeOf(ctx, call.Client)
+	if err != nil {
+		return eventstore.Recorded{}, err
+	}
 	state, err := c.findCampaign(ctx, call, in.Campaign)
 	if err != nil {
 		return eventstore.Recorded{}, err

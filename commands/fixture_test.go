@@ -91,7 +91,7 @@ func (w *fixture) process(store eventstore.Store, keys seal.Keys) *commands.Comm
 		HashPassword: func(_ context.Context, password string, _ ...string) (string, error) {
 			return "hash of " + password, nil
 		},
-		NewAPIKey: func() (commands.APIKeySecret, error) {
+		NewAPIKey: func(id.Client) (commands.APIKeySecret, error) {
 			raw := rand.Text()
 			return commands.APIKeySecret{Raw: raw, Hash: sha256.Sum256([]byte(raw)), Fingerprint: raw[:4]}, nil
 		},

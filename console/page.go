@@ -16,6 +16,7 @@ import (
 
 // page is one request for a page by somebody who is signed in.
 type page struct {
+	home bool // of the client that was signed in to, whatever sandbox is open
 	*Console
 	w     http.ResponseWriter
 	r     *http.Request

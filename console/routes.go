@@ -74,6 +74,11 @@ func (s *Console) route() {
 	post("settings/layers", (*page).createLayer)
 	post("settings/layers/{id}/retire", (*page).retireLayer)
 	post("settings/projections/{name}/rebuild", (*page).rebuild)
+	post("settings/sandboxes", (*page).createSandbox)
+	post("settings/sandboxes/{id}/open", (*page).openSandbox)
+	post("settings/sandboxes/{id}/delete", (*page).deleteSandbox)
+	post("settings/clock", (*page).moveClock)
+	post("leave-sandbox", (*page).closeSandbox)
 
 	get("account", (*page).account)
 	post("account/password", (*page).changePassword)

@@ -18,6 +18,7 @@ var errSignedOut = errors.New("nobody is signed in")
 type identity struct {
 	Client, ClientName, Email, Role, Member string
 	Scopes                                  []string
+	Sandbox                                 bool // the pages are of a sandbox beside the client that was signed in to
 }
 
 // cookie is the name of the cookie that holds the session's secret.
@@ -62,12 +63,21 @@ func (p *page) identify() error {
 	if err != nil {
 		return err
 	}
-	in, err := anybody.Authentication.GetSessionToken(p.r.Context(), kindred.SessionTokenRequest{Secret: c.Value})
+	asking := kindred.SessionTokenRequest{Secret: c.Value}
+	if inside, err := p.r.Cookie(sandboxCookie); err == nil && inside.Value != "" && !p.home {
+		asking.ClientID = &inside.Value
+	}
+	in, err := anybody.Authentication.GetSessionToken(p.r.Context(), asking)
+	if refused := (*kindred.Error)(nil); asking.ClientID != nil && errors.As(err, &refused) && refused.Code == kindred.CodeOtherClient {
+		p.leaveSandbox() // it was deleted, or another's
+		asking.ClientID = nil
+		in, err = anybody.Authentication.GetSessionToken(p.r.Context(), asking)
+	}
 	if err != nil {
 		return err
 	}
 	p.token = in.Token
-	p.who = identity{Client: in.Client.ID, ClientName: in.Client.Name, Email: in.User.Email, Role: string(in.User.Role), Member: in.User.ID, Scopes: in.Scopes}
+	p.who = identity{Client: in.Client.ID, ClientName: in.Client.Name, Email: in.User.Email, Role: string(in.User.Role), Member: in.User.ID, Scopes: in.Scopes, Sandbox: asking.ClientID != nil}
 	p.api, err = p.client(p.r, p.calls, p.token)
 	return err
 }
@@ -81,7 +91,10 @@ func (p *page) signIn() {
 	http.Redirect(p.w, p.r, to, http.StatusSeeOther)
 }
 
-func (p *page) signOut() { p.setCookie(p.w, "", 0) }
+func (p *page) signOut() {
+	p.setCookie(p.w, "", 0)
+	p.leaveSandbox()
+}
 
 // entrance is what the pages before signing in show.
 type entrance struct{ To string }
@@ -154,6 +167,11 @@ func (p *page) doSignUp() error {
 }
 
 func (p *page) doSignOut() error {
+	if p.home = true; p.who.Sandbox { // the session is of the client beside it
+		if err := p.identify(); err != nil {
+			return err
+		}
+	}
 	sessions, _, err := collect(p.api.Members.ListSessions(p.r.Context(), kindred.ListSessionsParams{}), allOf)
 	if err != nil {
 		return err

@@ -28,8 +28,13 @@ func (p *page) settings() error {
 	if err != nil {
 		return err
 	}
+	beside, err := p.sandboxes()
+	if err != nil {
+		return err
+	}
 	return p.show("settings", "Settings", say("titles.settings"), map[string]any{
-		"Client": client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": roles,
+		"Sandboxes": beside,
+		"Client":    client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": roles,
 	})
 }
 

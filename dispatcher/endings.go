@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -109,7 +110,7 @@ func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err err
 			}
 			b.After = &at
 		}
-		if err := log.RecordEndings(ctx, b.Client, b.Day, *b.After, ended); err != nil {
+		if err := log.RecordEndings(ctx, b.Client, b.Day, *b.After, ended); err != nil && !errors.Is(err, eventstore.ErrDeleted) {
 			return false, err
 		}
 		if _, err := e.Pool.Exec(ctx, deleteBatch, b.Client, b.ID); err != nil {

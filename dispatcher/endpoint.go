@@ -92,13 +92,13 @@ const (
 	maxSecrets = 4 // that sign at a time
 )
 
-// rotate makes the secret of an event the newest; nil ends signing.
-func (e *endpoint) rotate(rec eventstore.Recorded, p *event.Personal) {
+// rotate makes the secret of an event the newest at a time; nil ends signing.
+func (e *endpoint) rotate(rec eventstore.Recorded, p *event.Personal, at time.Time) {
 	if p == nil {
 		e.Secrets = nil
 		return
 	}
-	e.Secrets = rotated(e.Secrets, secret{sealed: sealed{Stream: string(rec.Stream), Event: rec.ID, Box: p.Box}}, rec.RecordedAt)
+	e.Secrets = rotated(e.Secrets, secret{sealed: sealed{Stream: string(rec.Stream), Event: rec.ID, Box: p.Box}}, at)
 }
 
 // stop pauses or removes: nothing that follows is queued, and what waits is cancelled.

@@ -44,7 +44,7 @@ func (k keys) read(rows pgx.Rows) error {
 	return err
 }
 
-func (k keys) rotate(rec eventstore.Recorded, e event.WebhookKeyMade) {
+func (k keys) rotate(rec eventstore.Recorded, e event.WebhookKeyMade, at time.Time) {
 	ring := k[rec.Client]
 	if ring == nil {
 		ring = new(keyring)
@@ -53,8 +53,8 @@ func (k keys) rotate(rec eventstore.Recorded, e event.WebhookKeyMade) {
 	ring.changed = true
 	ring.pairs = rotated(ring.pairs, secret{
 		sealed: sealed{Stream: string(rec.Stream), Event: rec.ID, Box: e.PrivateKey.Box},
-		Key:    &publicKey{e.Key, e.PublicKey, rec.RecordedAt},
-	}, rec.RecordedAt)
+		Key:    &publicKey{e.Key, e.PublicKey, at},
+	}, at)
 }
 
 const upsertKeys = `

@@ -11,26 +11,31 @@ import (
 	"kindred/domain/id"
 )
 
-// naming is how clients have their users named, at a place of the log. What is
+// naming is how clients have their users named, and how far their clocks are ahead of
+// the machine's, at a place of the log. What is
 // queued holds usr_… ids only; the client's own are put in when it is sent. An
 // external id never changes, so every attempt sends the same bytes; and once a
 // user is erased nothing is left here to be read, and nothing is sent.
 type naming struct {
 	external map[id.Client]bool
+	ahead    map[id.Client]time.Duration
 	changed  map[id.Client]bool
 }
 
-const selectNaming = `SELECT client, external_ids FROM dispatch_clients WHERE client = ANY($1)`
+const selectNaming = `SELECT client, external_ids, ahead_us FROM dispatch_clients WHERE client = ANY($1)`
 
-func newNaming() naming { return naming{map[id.Client]bool{}, map[id.Client]bool{}} }
+func newNaming() naming {
+	return naming{map[id.Client]bool{}, map[id.Client]time.Duration{}, map[id.Client]bool{}}
+}
 
 func (n naming) read(rows pgx.Rows) error {
 	var (
 		client   id.Client
 		external bool
+		ahead    int64
 	)
-	_, err := pgx.ForEachRow(rows, []any{&client, &external}, func() error {
-		n.external[client] = external
+	_, err := pgx.ForEachRow(rows, []any{&client, &external, &ahead}, func() error {
+		n.external[client], n.ahead[client] = external, time.Duration(ahead)*time.Microsecond
 		return nil
 	})
 	return err
@@ -41,13 +46,18 @@ func (n naming) change(e event.ClientSettingsChanged) {
 	n.changed[e.Client] = true
 }
 
+func (n naming) move(e event.ClockMoved) {
+	n.ahead[e.Client] = e.Ahead()
+	n.changed[e.Client] = true
+}
+
 const upsertNaming = `
-INSERT INTO dispatch_clients (client, external_ids) VALUES ($1, $2)
-ON CONFLICT (client) DO UPDATE SET external_ids = excluded.external_ids`
+INSERT INTO dispatch_clients (client, external_ids, ahead_us) VALUES ($1, $2, $3)
+ON CONFLICT (client) DO UPDATE SET external_ids = excluded.external_ids, ahead_us = excluded.ahead_us`
 
 func (n naming) store(ctx context.Context, tx pgx.Tx) error {
 	for client := range n.changed {
-		if _, err := tx.Exec(ctx, upsertNaming, client, n.external[client]); err != nil {
+		if _, err := tx.Exec(ctx, upsertNaming, client, n.external[client], n.ahead[client].Microseconds()); err != nil {
 			return fmt.Errorf("write how users are named: %w", err)
 		}
 	}

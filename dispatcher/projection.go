@@ -21,9 +21,11 @@ func (d *Dispatcher) Name() string { return "dispatcher" }
 func (d *Dispatcher) Version() int { return 1 }
 
 // Wants says which events concern deliveries: those that are delivered, those
-// of the subscriptions, how a client has its users named, and with which keys it signs.
+// of the subscriptions, how a client has its users named, with which keys it signs, its
+// clock and its end.
 func (d *Dispatcher) Wants(eventType string) bool {
 	return strings.HasPrefix(eventType, "webhook.") || eventType == "webhook_key.made" || eventType == "client.settings_changed" ||
+		eventType == "client.clock_moved" || eventType == "client.deleted" ||
 		event.IsPublic(eventType)
 }
 
@@ -66,6 +68,9 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if err := b.flush(ctx, tx); err != nil {
 		return err
 	}
+	if err := b.moveClocks(ctx, tx); err != nil {
+		return err
+	}
 	if err := storeEndpoints(ctx, tx, b.endpoints); err != nil {
 		return err
 	}
@@ -98,7 +103,7 @@ func concerned(batch []eventstore.Recorded) []id.Client {
 		_, public := rec.Event.(event.Public)
 		_, settings := rec.Event.(event.ClientSettingsChanged)
 		_, key := rec.Event.(event.WebhookKeyMade)
-		if (public || settings || key || webhookOf(rec.Event) != "") && !seen[rec.Client] {
+		if (public || settings || key || isOfSandbox(rec.Event) || webhookOf(rec.Event) != "") && !seen[rec.Client] {
 			seen[rec.Client] = true
 			clients = append(clients, rec.Client)
 		}
@@ -141,6 +146,7 @@ type enqueuing struct {
 	keys      keys
 
 	rows    []queued
+	moved   []event.ClockMoved
 	stopped bool
 }
 
@@ -188,7 +194,14 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 		b.naming.change(e)
 		return true
 	case event.WebhookKeyMade:
-		b.keys.rotate(rec, e)
+		b.keys.rotate(rec, e, b.really(rec))
+		return true
+	case event.ClockMoved:
+		b.naming.move(e)
+		b.moved, b.stopped = append(b.moved, e), true
+		return true
+	case event.ClientDeleted:
+		b.delete(rec)
 		return true
 	}
 	webhook := webhookOf(rec.Event)
@@ -199,16 +212,16 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 	if subscribed, ok := rec.Event.(event.WebhookSubscribed); ok && e == nil {
 		e = &endpoint{
 			Webhook: webhook, Client: rec.Client, State: active,
-			Address: addressOf(rec, subscribed.WebhookAddress), EventTypes: subscribed.EventTypes, changedAt: rec.RecordedAt,
+			Address: addressOf(rec, subscribed.WebhookAddress), EventTypes: subscribed.EventTypes, changedAt: b.really(rec),
 		}
-		e.rotate(rec, subscribed.Secret)
+		e.rotate(rec, subscribed.Secret, b.really(rec))
 		b.add(e)
 		return true
 	}
 	if e == nil || e.State == removed {
 		return true // what is over does not begin again
 	}
-	e.changedAt = rec.RecordedAt
+	e.changedAt = b.really(rec)
 	switch changed := rec.Event.(type) {
 	case event.WebhookChanged:
 		e.Address, e.EventTypes = addressOf(rec, changed.WebhookAddress), changed.EventTypes
@@ -225,7 +238,7 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 	case event.WebhookResumed:
 		e.State = active
 	case event.WebhookSecretRotated:
-		e.rotate(rec, changed.Secret)
+		e.rotate(rec, changed.Secret, b.really(rec))
 	case event.WebhookRemoved:
 		e.stop(rec, removed)
 		b.stopped = true

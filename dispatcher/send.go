@@ -173,6 +173,9 @@ func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte
 		req.Header.Set("X-Kindred-Test", "true")
 	}
 	req.Header.Set("X-Kindred-Delivery", string(j.Delivery))
+	if j.Client.Sandbox() {
+		req.Header.Set("X-Kindred-Livemode", "false")
+	}
 	sign(req.Header, j.Event, at, j.Body, secrets, j.Keys)
 	// Not through an http.Client: its errors quote the URL, and it follows redirects.
 	resp, err := w.transport.RoundTrip(req)

@@ -48,6 +48,10 @@ func (c *Client) Apply(e event.Event) {
 		c.ID, c.Name, c.Slug = e.Client, e.Name, e.Slug
 		c.Settings = DefaultSettings()
 		c.members, c.barred = map[id.Member]*Member{}, map[id.Member]bool{}
+	case event.SandboxOpened:
+		c.ID, c.Name, c.Slug = e.Client, e.Name, e.Slug
+		c.Settings = DefaultSettings()
+		c.members, c.barred = map[id.Member]*Member{}, map[id.Member]bool{}
 	case event.ClientAbandoned:
 		c.Abandoned = true
 	case event.ClientRenamed:

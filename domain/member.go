@@ -34,9 +34,12 @@ func (c *Client) Member(member id.Member) *Member { return c.members[member] }
 func (c *Client) Barred(member id.Member) bool { return c.barred[member] }
 
 // AddMember lets somebody log in.
-// Faults: add_again, client_unknown, invalid, owner_only, too_many_members.
+// Faults: add_again, client_unknown, invalid, not_in_sandbox, owner_only, too_many_members.
 func (c *Client) AddMember(actor id.Member, added event.MemberAdded) ([]event.Event, error) {
 	if err := c.exists(); err != nil {
+		return nil, err
+	}
+	if err := c.hasMembers(); err != nil {
 		return nil, err
 	}
 	switch {

@@ -576,3 +576,39 @@ func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 		t.Errorf("the root leads programs to the console: %s", plain.Body)
 	}
 }
+
+func TestTheConsoleWorksInASandbox(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	b := a.signIn()
+	settings := b.wantPage(b.open("settings"), "settings", "Sandboxes", "Make a sandbox")
+	b.wantPage(b.send("settings/sandboxes", "key", b.key(settings), "sandbox_name", "Try <1>", "days", "2"), "settings", "Created.", "Try <1>", "until")
+	sandbox := a.sandboxes()[0]
+	b.wantPage(b.send("settings/sandboxes/"+sandbox+"/open"), "", "Sandbox", "nothing here is live", "Leave it")
+	b.wantPage(b.open("users"), "users", "nothing here is live")
+	inside := b.wantPage(b.open("settings"), "settings", "The clock", "nothing here is live")
+	b.wantPage(b.send("settings/clock", "key", b.key(inside), "hours", "48"), "settings", "Saved.")
+	if refused := b.send("settings/clock", "hours", "-1"); refused.Status != http.StatusUnprocessableEntity {
+		t.Errorf("back: %d %s", refused.Status, said(refused))
+	}
+	if left := b.wantPage(b.send("leave-sandbox"), "settings", "Make a sandbox"); strings.Contains(left.HTML, "nothing here is live") {
+		t.Error("it is still in the sandbox")
+	}
+	if refused := b.send("settings/sandboxes/"+sandbox+"/delete", "confirm", "Try"); refused.Status != http.StatusUnprocessableEntity {
+		t.Errorf("without its name: %d %s", refused.Status, said(refused))
+	}
+	b.wantPage(b.send("settings/sandboxes/"+sandbox+"/open"), "", "nothing here is live")
+	a.sendTo("DELETE", "/sandboxes/"+sandbox, nil)
+	testkit.Eventually(t, "the console is out of a sandbox that is over", func() bool {
+		p := b.open("settings")
+		return p.Status == http.StatusOK && strings.Contains(p.HTML, "Make a sandbox")
+	})
+	second := a.createSandbox("second")
+	b.send("settings/sandboxes/" + string(second.ID) + "/open")
+	b.send("sign-out")
+	if left := a.listedSessions(); len(left) != 0 {
+		t.Errorf("signed out from a sandbox, and %v are left", left)
+	}
+	c := a.signIn()
+	c.wantPage(c.send("settings/sandboxes/"+string(second.ID)+"/delete", "confirm", "second"), "settings", "Removed.")
+}

@@ -90,8 +90,10 @@ type pairs struct {
 	users map[string]httpapi.User // by external id
 }
 
-func newPairs(s *service) pairs {
-	p := pairs{s.signUp(), map[string]httpapi.User{}}
+func newPairs(s *service) pairs { return pairsOf(s.signUp()) }
+
+func pairsOf(a account) pairs {
+	p := pairs{a, map[string]httpapi.User{}}
 	for _, external := range []string{"ann", "bob", "cat", "dan"} {
 		p.users[external] = p.createUser(external, map[string]string{"plan": "pro", "name": external})
 	}

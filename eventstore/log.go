@@ -235,9 +235,13 @@ func (l *Log) append(ctx context.Context, end StreamVersion, entries []Entry) ([
 	if err := l.verifyKeys(ctx, client); err != nil {
 		return nil, err
 	}
-	request, recorded, appended, err := l.try(ctx, end, entries, l.opens(end, entries))
+	now, err := l.TimeOf(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	request, recorded, appended, err := l.try(ctx, end, now, entries, l.opens(end, entries))
 	if errors.Is(err, ErrKeyed) {
-		request, recorded, appended, err = l.try(ctx, end, entries, false)
+		request, recorded, appended, err = l.try(ctx, end, now, entries, false)
 	}
 	if err != nil {
 		return nil, err
@@ -262,13 +266,13 @@ func (l *Log) verifyKeys(ctx context.Context, client id.Client) error {
 }
 
 // try appends with keys that are made before, or drawn for this append.
-func (l *Log) try(ctx context.Context, end StreamVersion, entries []Entry, draw bool) (Request, []Recorded, Appended, error) {
+func (l *Log) try(ctx context.Context, end StreamVersion, now time.Time, entries []Entry, draw bool) (Request, []Recorded, Appended, error) {
 	if !draw {
 		if err := l.prepareKeys(ctx, entries[0].Origin.Client, entries); err != nil {
 			return Request{}, nil, Appended{}, err
 		}
 	}
-	request, recorded, err := l.draft(ctx, end, entries, draw)
+	request, recorded, err := l.draft(ctx, end, now, entries, draw)
 	if err != nil {
 		return Request{}, nil, Appended{}, err
 	}
@@ -287,11 +291,10 @@ func (l *Log) count(events int, err error) {
 	}
 }
 
-// draft seals and chains entries, with keys that it draws or that are there.
-func (l *Log) draft(ctx context.Context, end StreamVersion, entries []Entry, draw bool) (Request, []Recorded, error) {
+// draft seals and chains entries of a time, with keys that it draws or that are there.
+func (l *Log) draft(ctx context.Context, end StreamVersion, now time.Time, entries []Entry, draw bool) (Request, []Recorded, error) {
 	client := entries[0].Origin.Client
 	request := Request{Stream: end.Stream, Expected: end.Revision, Events: make([]Proposed, len(entries))}
-	now := l.Now().UTC().Truncate(time.Microsecond)
 	if now.Before(end.RecordedAt) && !event.Ahead(end.RecordedAt, now) {
 		now = end.RecordedAt
 	}

@@ -36,7 +36,7 @@ func TestStreamsAndEnvelopesStay(t *testing.T) {
 		eventstore.EngagementStream(client, "ipr_1"), eventstore.LayerStream(client, layer), eventstore.ConsentStream(client, layer, user),
 		eventstore.AllConsentsStream(client, layer), eventstore.ConsentRequestStream(client, layer, "req_1"), eventstore.RunsStream(client, layer),
 		eventstore.AssignedStream(client, attempt), eventstore.ProfileStream(client, attempt, "clu_1"), eventstore.ClaimStream("email", [32]byte{7}),
-		eventstore.SegmentsStream(client), eventstore.SegmentTimeStream(client),
+		eventstore.SegmentsStream(client), eventstore.SegmentTimeStream(client), eventstore.SandboxesStream(client), eventstore.SandboxStream(client),
 	}
 	if n := returningStreams(t); n != len(streams) {
 		t.Errorf("%d functions name streams, %d are listed here", n, len(streams))

@@ -37,6 +37,10 @@ type Opened struct {
 // that is possible. At most MaxMany are allowed.
 func (l *Log) SealOpenings(ctx context.Context, client id.Client, openings []Opening) ([]Sealed, error) {
 	sealed := make([]Sealed, len(openings))
+	now, err := l.TimeOf(ctx, client)
+	if err != nil {
+		return nil, err
+	}
 	if l.Bulk == nil {
 		if err := l.prepareAll(ctx, client, openings, sealed); err != nil {
 			return nil, err
@@ -44,7 +48,7 @@ func (l *Log) SealOpenings(ctx context.Context, client id.Client, openings []Ope
 	}
 	for i, o := range openings {
 		if s := &sealed[i]; s.err == nil {
-			s.request, s.recorded, s.err = l.draft(ctx, NewStreamVersion(o.Stream), []Entry{o.Entry}, l.Bulk != nil)
+			s.request, s.recorded, s.err = l.draft(ctx, NewStreamVersion(o.Stream), now, []Entry{o.Entry}, l.Bulk != nil)
 		}
 		runtime.Gosched() // whoever asks for little comes before what is left
 	}

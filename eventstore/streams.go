@@ -16,6 +16,12 @@ import (
 // ClientStream holds a client, its settings and its members.
 func ClientStream(client id.Client) Stream { return name("client", string(client)) }
 
+// SandboxesStream holds which sandboxes stand beside a client.
+func SandboxesStream(client id.Client) Stream { return name("sandboxes", string(client)) }
+
+// SandboxStream holds how far a sandbox's clock was moved, and that it was deleted.
+func SandboxStream(client id.Client) Stream { return name("sandbox", string(client)) }
+
 // LoginsStream holds when a member logged in, and from where.
 func LoginsStream(client id.Client, member id.Member) Stream {
 	return name("logins", string(client), string(member))

@@ -14,6 +14,8 @@ func TestStreamsKeepTheirNames(t *testing.T) {
 	attempt := event.RunAttempt{Run: "run_1", Attempt: 2}
 	for want, got := range map[string]eventstore.Stream{
 		"client-cli_1":                      eventstore.ClientStream("cli_1"),
+		"sandboxes-cli_1":                   eventstore.SandboxesStream("cli_1"),
+		"sandbox-cli_1":                     eventstore.SandboxStream("cli_1"),
 		"apikey-cli_1-key_1":                eventstore.APIKeyStream("cli_1", "key_1"),
 		"user-cli_1-usr_1":                  eventstore.UserStream("cli_1", "usr_1"),
 		"matches-cli_1-usr_1":               eventstore.MatchStream("cli_1", "usr_1"),

@@ -1127,6 +1127,21 @@ func (e Consistency) Valid() bool {
 	}
 }
 
+// Defines values for HeaderLivemode.
+const (
+	False HeaderLivemode = "false"
+)
+
+// Valid indicates whether the value is a known member of the HeaderLivemode enum.
+func (e HeaderLivemode) Valid() bool {
+	switch e {
+	case False:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for HeaderTest.
 const (
 	HeaderTestTrue HeaderTest = "true"
@@ -1698,6 +1713,11 @@ type ClientDetails struct {
 	// Example: cli_0123456789abcdefghijklmnop
 	ID ClientID `json:"id"`
 
+	// Livemode `false` for a sandbox.
+	//
+	// Example: true
+	Livemode Livemode `json:"livemode"`
+
 	// Name The company's name.
 	//
 	// Example: Acme
@@ -1817,6 +1837,27 @@ type ClientUser struct {
 
 	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor` reads, the history, its proofs and states of the past too.
 	Role Role `json:"role"`
+}
+
+// Clock What the clock of a client says.
+type Clock struct {
+	// AheadSeconds How far it is ahead of the service's; 0 where it was never moved.
+	//
+	// Example: 86400.25
+	AheadSeconds float64 `json:"ahead_seconds"`
+
+	// Now A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	Now Timestamp `json:"now"`
+}
+
+// ClockMove What the clock is to say.
+type ClockMove struct {
+	// To What it is to say, at most 10 years from now.
+	//
+	// Example: 2026-03-01T12:00:00Z
+	To time.Time `json:"to"`
 }
 
 // Cluster Users who are alike.
@@ -3471,6 +3512,11 @@ type LayerMembership struct {
 	Status ConsentStatus `json:"status"`
 }
 
+// Livemode `false` for a sandbox.
+//
+// Example: true
+type Livemode = bool
+
 // LoggedIn A token for a dashboard user.
 type LoggedIn struct {
 	// Client A client, in short.
@@ -3846,6 +3892,19 @@ type NewMember struct {
 //
 // Example: correct horse battery staple
 type NewPassword = string
+
+// NewSandbox A sandbox to make.
+type NewSandbox struct {
+	// ExpiresIn After how many seconds it deletes itself; without, it stays.
+	//
+	// Example: 86400
+	ExpiresIn *int `json:"expires_in,omitempty"`
+
+	// Name A name without control characters.
+	//
+	// Example: Acme
+	Name Name `json:"name"`
+}
 
 // NewSegment A segment to create.
 type NewSegment struct {
@@ -4304,6 +4363,48 @@ type RunVerdict struct {
 	Users *int `json:"users,omitempty"`
 }
 
+// Sandbox A sandbox: a client beside a client.
+type Sandbox struct {
+	// CreatedAt A time in UTC with microseconds (RFC 3339).
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// ExpiresAt A time in UTC with microseconds (RFC 3339); null where there is none.
+	//
+	// Example: 2026-01-31T12:00:00.123456Z
+	ExpiresAt *TimestampOrNull `json:"expires_at"`
+
+	// ID The client's id, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
+	ID ClientID `json:"id"`
+
+	// Livemode Always `false`.
+	//
+	// Example: false
+	Livemode bool `json:"livemode"`
+
+	// Name A name without control characters.
+	//
+	// Example: Acme
+	Name Name `json:"name"`
+
+	// ParentID The client beside which it stands, `cli_…`.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
+	ParentID id.Client `json:"parent_id"`
+}
+
+// SandboxList defines model for SandboxList.
+type SandboxList struct {
+	// Data The sandboxes of this page.
+	Data []Sandbox `json:"data"`
+
+	// NextCursor Where the next page starts; null after the last.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
 // Scopes What the token or the key may do.
 //
 // Example: ["read","write"]
@@ -4594,6 +4695,11 @@ type SessionToken struct {
 
 // SessionTokenRequest The secret of a session.
 type SessionTokenRequest struct {
+	// ClientID The session's client, or a sandbox beside it, `cli_…`. Without, the session's client.
+	//
+	// Example: cli_0123456789abcdefghijklmnop
+	ClientID *string `json:"client_id,omitempty"`
+
 	// Secret The `secret` that the opening of the session answered.
 	//
 	// Example: kin_sess_…
@@ -5537,6 +5643,9 @@ type HeaderDelivery = string
 // HeaderEvent What happened.
 type HeaderEvent = EventType
 
+// HeaderLivemode defines model for HeaderLivemode.
+type HeaderLivemode string
+
 // HeaderSignature defines model for HeaderSignature.
 type HeaderSignature = string
 
@@ -5575,6 +5684,9 @@ type ProjectionInPath = string
 
 // RunInPath defines model for RunInPath.
 type RunInPath = string
+
+// SandboxInPath defines model for SandboxInPath.
+type SandboxInPath = string
 
 // SegmentInPath defines model for SegmentInPath.
 type SegmentInPath = string
@@ -5749,6 +5861,15 @@ type ListRequestsParams struct {
 	// KeyID Only those with a token of this API key, `key_…`.
 	KeyID *string `form:"key_id,omitempty" json:"key_id,omitempty"`
 
+	// Limit How many a page holds at most; fewer where they are large.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListSandboxesParams defines parameters for ListSandboxes.
+type ListSandboxesParams struct {
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -6059,11 +6180,17 @@ type ChangeClientJSONRequestBody = ClientChange
 // CreateAPIKeyJSONRequestBody defines body for CreateAPIKey for application/json ContentType.
 type CreateAPIKeyJSONRequestBody = NewAPIKey
 
+// MoveClockJSONRequestBody defines body for MoveClock for application/json ContentType.
+type MoveClockJSONRequestBody = ClockMove
+
 // AddMemberJSONRequestBody defines body for AddMember for application/json ContentType.
 type AddMemberJSONRequestBody = NewMember
 
 // ChangePasswordJSONRequestBody defines body for ChangePassword for application/json ContentType.
 type ChangePasswordJSONRequestBody = PasswordChange
+
+// CreateSandboxJSONRequestBody defines body for CreateSandbox for application/json ContentType.
+type CreateSandboxJSONRequestBody = NewSandbox
 
 // CreateWebhookJSONRequestBody defines body for CreateWebhook for application/json ContentType.
 type CreateWebhookJSONRequestBody = NewWebhook
@@ -6405,6 +6532,12 @@ type ServerInterface interface {
 	// RevokeAPIKey Revoke an API key
 	// (DELETE /api/v1/clients/{client_id}/api_keys/{key_id})
 	RevokeAPIKey(w http.ResponseWriter, r *http.Request, clientID ClientInPath, keyID KeyInPath)
+	// GetClock What the client's clock says
+	// (GET /api/v1/clients/{client_id}/clock)
+	GetClock(w http.ResponseWriter, r *http.Request, clientID ClientInPath)
+	// MoveClock Move the clock of a sandbox
+	// (POST /api/v1/clients/{client_id}/clock)
+	MoveClock(w http.ResponseWriter, r *http.Request, clientID ClientInPath)
 	// ListHistory Everything that happened
 	// (GET /api/v1/clients/{client_id}/history)
 	ListHistory(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListHistoryParams)
@@ -6429,6 +6562,18 @@ type ServerInterface interface {
 	// ListRequests List the latest requests
 	// (GET /api/v1/clients/{client_id}/requests)
 	ListRequests(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListRequestsParams)
+	// ListSandboxes List the sandboxes
+	// (GET /api/v1/clients/{client_id}/sandboxes)
+	ListSandboxes(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListSandboxesParams)
+	// CreateSandbox Make a sandbox
+	// (POST /api/v1/clients/{client_id}/sandboxes)
+	CreateSandbox(w http.ResponseWriter, r *http.Request, clientID ClientInPath)
+	// DeleteSandbox Delete a sandbox
+	// (DELETE /api/v1/clients/{client_id}/sandboxes/{sandbox_id})
+	DeleteSandbox(w http.ResponseWriter, r *http.Request, clientID ClientInPath, sandboxID SandboxInPath)
+	// GetSandbox Get a sandbox
+	// (GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id})
+	GetSandbox(w http.ResponseWriter, r *http.Request, clientID ClientInPath, sandboxID SandboxInPath)
 	// ListSessions List the sessions
 	// (GET /api/v1/clients/{client_id}/sessions)
 	ListSessions(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListSessionsParams)
@@ -7122,6 +7267,58 @@ func (siw *ServerInterfaceWrapper) RevokeAPIKey(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// GetClock operation middleware
+func (siw *ServerInterfaceWrapper) GetClock(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetClock(w, r, clientID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// MoveClock operation middleware
+func (siw *ServerInterfaceWrapper) MoveClock(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.MoveClock(w, r, clientID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListHistory operation middleware
 func (siw *ServerInterfaceWrapper) ListHistory(w http.ResponseWriter, r *http.Request) {
 
@@ -7673,6 +7870,157 @@ func (siw *ServerInterfaceWrapper) ListRequests(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListRequests(w, r, clientID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListSandboxes operation middleware
+func (siw *ServerInterfaceWrapper) ListSandboxes(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSandboxesParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListSandboxes(w, r, clientID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateSandbox operation middleware
+func (siw *ServerInterfaceWrapper) CreateSandbox(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateSandbox(w, r, clientID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteSandbox operation middleware
+func (siw *ServerInterfaceWrapper) DeleteSandbox(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "sandbox_id" -------------
+	var sandboxID SandboxInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "sandbox_id", mux.Vars(r)["sandbox_id"], &sandboxID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sandbox_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteSandbox(w, r, clientID, sandboxID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetSandbox operation middleware
+func (siw *ServerInterfaceWrapper) GetSandbox(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "client_id" -------------
+	var clientID ClientInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "client_id", mux.Vars(r)["client_id"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "sandbox_id" -------------
+	var sandboxID SandboxInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "sandbox_id", mux.Vars(r)["sandbox_id"], &sandboxID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sandbox_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSandbox(w, r, clientID, sandboxID)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -10693,6 +11041,8 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/api_keys", wrapper.ListAPIKeys).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/api_keys")
 	r.HandleFunc("/api/v1/clients/{client_id}/api_keys", wrapper.CreateAPIKey).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/api_keys")
 	r.HandleFunc("/api/v1/clients/{client_id}/api_keys/{key_id}", wrapper.RevokeAPIKey).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/api_keys/{key_id}")
+	r.HandleFunc("/api/v1/clients/{client_id}/clock", wrapper.GetClock).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/clock")
+	r.HandleFunc("/api/v1/clients/{client_id}/clock", wrapper.MoveClock).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/clock")
 	r.HandleFunc("/api/v1/clients/{client_id}/history", wrapper.ListHistory).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/history")
 	r.HandleFunc("/api/v1/clients/{client_id}/history/proof", wrapper.ProveHistory).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/history/proof")
 	r.HandleFunc("/api/v1/clients/{client_id}/history/state", wrapper.GetHistoryState).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/history/state")
@@ -10701,6 +11051,10 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/clients/{client_id}/members/me/password", wrapper.ChangePassword).Methods(http.MethodPut).Name("PUT /api/v1/clients/{client_id}/members/me/password")
 	r.HandleFunc("/api/v1/clients/{client_id}/members/{member_id}", wrapper.RemoveMember).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/members/{member_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/requests", wrapper.ListRequests).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/requests")
+	r.HandleFunc("/api/v1/clients/{client_id}/sandboxes", wrapper.ListSandboxes).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/sandboxes")
+	r.HandleFunc("/api/v1/clients/{client_id}/sandboxes", wrapper.CreateSandbox).Methods(http.MethodPost).Name("POST /api/v1/clients/{client_id}/sandboxes")
+	r.HandleFunc("/api/v1/clients/{client_id}/sandboxes/{sandbox_id}", wrapper.DeleteSandbox).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/sandboxes/{sandbox_id}")
+	r.HandleFunc("/api/v1/clients/{client_id}/sandboxes/{sandbox_id}", wrapper.GetSandbox).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/sessions", wrapper.ListSessions).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/sessions")
 	r.HandleFunc("/api/v1/clients/{client_id}/sessions/{session_id}", wrapper.RevokeSession).Methods(http.MethodDelete).Name("DELETE /api/v1/clients/{client_id}/sessions/{session_id}")
 	r.HandleFunc("/api/v1/clients/{client_id}/webhook_keys", wrapper.ListWebhookKeys).Methods(http.MethodGet).Name("GET /api/v1/clients/{client_id}/webhook_keys")
@@ -11261,6 +11615,59 @@ func (response RevokeAPIKey204Response) VisitRevokeAPIKeyResponse(w http.Respons
 	return nil
 }
 
+type GetClockRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+}
+
+type GetClockResponseObject interface {
+	VisitGetClockResponse(w http.ResponseWriter) error
+}
+
+type GetClock200JSONResponse Clock
+
+func (response GetClock200JSONResponse) VisitGetClockResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type MoveClockRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+	Body     *MoveClockJSONRequestBody
+}
+
+type MoveClockResponseObject interface {
+	VisitMoveClockResponse(w http.ResponseWriter) error
+}
+
+type MoveClock200ResponseHeaders struct {
+	XKindredPosition string
+}
+
+type MoveClock200JSONResponse struct {
+	Body    Clock
+	Headers MoveClock200ResponseHeaders
+}
+
+func (response MoveClock200JSONResponse) VisitMoveClockResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListHistoryRequestObject struct {
 	ClientID ClientInPath `json:"client_id"`
 	Params   ListHistoryParams
@@ -11496,6 +11903,108 @@ type ListRequestsResponseObject interface {
 type ListRequests200JSONResponse RequestList
 
 func (response ListRequests200JSONResponse) VisitListRequestsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxesRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+	Params   ListSandboxesParams
+}
+
+type ListSandboxesResponseObject interface {
+	VisitListSandboxesResponse(w http.ResponseWriter) error
+}
+
+type ListSandboxes200JSONResponse SandboxList
+
+func (response ListSandboxes200JSONResponse) VisitListSandboxesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateSandboxRequestObject struct {
+	ClientID ClientInPath `json:"client_id"`
+	Body     *CreateSandboxJSONRequestBody
+}
+
+type CreateSandboxResponseObject interface {
+	VisitCreateSandboxResponse(w http.ResponseWriter) error
+}
+
+type CreateSandbox201ResponseHeaders struct {
+	Location         string
+	XKindredPosition string
+}
+
+type CreateSandbox201JSONResponse struct {
+	Body    Sandbox
+	Headers CreateSandbox201ResponseHeaders
+}
+
+func (response CreateSandbox201JSONResponse) VisitCreateSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteSandboxRequestObject struct {
+	ClientID  ClientInPath  `json:"client_id"`
+	SandboxID SandboxInPath `json:"sandbox_id"`
+}
+
+type DeleteSandboxResponseObject interface {
+	VisitDeleteSandboxResponse(w http.ResponseWriter) error
+}
+
+type DeleteSandbox204ResponseHeaders struct {
+	XKindredPosition string
+}
+
+type DeleteSandbox204Response struct {
+	Headers DeleteSandbox204ResponseHeaders
+}
+
+func (response DeleteSandbox204Response) VisitDeleteSandboxResponse(w http.ResponseWriter) error {
+	w.Header().Set("X-Kindred-Position", fmt.Sprint(response.Headers.XKindredPosition))
+	w.WriteHeader(204)
+	return nil
+}
+
+type GetSandboxRequestObject struct {
+	ClientID  ClientInPath  `json:"client_id"`
+	SandboxID SandboxInPath `json:"sandbox_id"`
+}
+
+type GetSandboxResponseObject interface {
+	VisitGetSandboxResponse(w http.ResponseWriter) error
+}
+
+type GetSandbox200JSONResponse Sandbox
+
+func (response GetSandbox200JSONResponse) VisitGetSandboxResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -13751,6 +14260,12 @@ type StrictServerInterface interface {
 	// RevokeAPIKey Revoke an API key
 	// (DELETE /api/v1/clients/{client_id}/api_keys/{key_id})
 	RevokeAPIKey(ctx context.Context, request RevokeAPIKeyRequestObject) (RevokeAPIKeyResponseObject, error)
+	// GetClock What the client's clock says
+	// (GET /api/v1/clients/{client_id}/clock)
+	GetClock(ctx context.Context, request GetClockRequestObject) (GetClockResponseObject, error)
+	// MoveClock Move the clock of a sandbox
+	// (POST /api/v1/clients/{client_id}/clock)
+	MoveClock(ctx context.Context, request MoveClockRequestObject) (MoveClockResponseObject, error)
 	// ListHistory Everything that happened
 	// (GET /api/v1/clients/{client_id}/history)
 	ListHistory(ctx context.Context, request ListHistoryRequestObject) (ListHistoryResponseObject, error)
@@ -13775,6 +14290,18 @@ type StrictServerInterface interface {
 	// ListRequests List the latest requests
 	// (GET /api/v1/clients/{client_id}/requests)
 	ListRequests(ctx context.Context, request ListRequestsRequestObject) (ListRequestsResponseObject, error)
+	// ListSandboxes List the sandboxes
+	// (GET /api/v1/clients/{client_id}/sandboxes)
+	ListSandboxes(ctx context.Context, request ListSandboxesRequestObject) (ListSandboxesResponseObject, error)
+	// CreateSandbox Make a sandbox
+	// (POST /api/v1/clients/{client_id}/sandboxes)
+	CreateSandbox(ctx context.Context, request CreateSandboxRequestObject) (CreateSandboxResponseObject, error)
+	// DeleteSandbox Delete a sandbox
+	// (DELETE /api/v1/clients/{client_id}/sandboxes/{sandbox_id})
+	DeleteSandbox(ctx context.Context, request DeleteSandboxRequestObject) (DeleteSandboxResponseObject, error)
+	// GetSandbox Get a sandbox
+	// (GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id})
+	GetSandbox(ctx context.Context, request GetSandboxRequestObject) (GetSandboxResponseObject, error)
 	// ListSessions List the sessions
 	// (GET /api/v1/clients/{client_id}/sessions)
 	ListSessions(ctx context.Context, request ListSessionsRequestObject) (ListSessionsResponseObject, error)
@@ -14483,6 +15010,65 @@ func (sh *strictHandler) RevokeAPIKey(w http.ResponseWriter, r *http.Request, cl
 	}
 }
 
+// GetClock operation middleware
+func (sh *strictHandler) GetClock(w http.ResponseWriter, r *http.Request, clientID ClientInPath) {
+	var request GetClockRequestObject
+
+	request.ClientID = clientID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetClock(ctx, request.(GetClockRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetClock")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetClockResponseObject); ok {
+		if err := validResponse.VisitGetClockResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// MoveClock operation middleware
+func (sh *strictHandler) MoveClock(w http.ResponseWriter, r *http.Request, clientID ClientInPath) {
+	var request MoveClockRequestObject
+
+	request.ClientID = clientID
+
+	var body MoveClockJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.MoveClock(ctx, request.(MoveClockRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "MoveClock")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(MoveClockResponseObject); ok {
+		if err := validResponse.VisitMoveClockResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ListHistory operation middleware
 func (sh *strictHandler) ListHistory(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListHistoryParams) {
 	var request ListHistoryRequestObject
@@ -14705,6 +15291,120 @@ func (sh *strictHandler) ListRequests(w http.ResponseWriter, r *http.Request, cl
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListRequestsResponseObject); ok {
 		if err := validResponse.VisitListRequestsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListSandboxes operation middleware
+func (sh *strictHandler) ListSandboxes(w http.ResponseWriter, r *http.Request, clientID ClientInPath, params ListSandboxesParams) {
+	var request ListSandboxesRequestObject
+
+	request.ClientID = clientID
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSandboxes(ctx, request.(ListSandboxesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSandboxes")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListSandboxesResponseObject); ok {
+		if err := validResponse.VisitListSandboxesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateSandbox operation middleware
+func (sh *strictHandler) CreateSandbox(w http.ResponseWriter, r *http.Request, clientID ClientInPath) {
+	var request CreateSandboxRequestObject
+
+	request.ClientID = clientID
+
+	var body CreateSandboxJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateSandbox(ctx, request.(CreateSandboxRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateSandbox")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateSandboxResponseObject); ok {
+		if err := validResponse.VisitCreateSandboxResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DeleteSandbox operation middleware
+func (sh *strictHandler) DeleteSandbox(w http.ResponseWriter, r *http.Request, clientID ClientInPath, sandboxID SandboxInPath) {
+	var request DeleteSandboxRequestObject
+
+	request.ClientID = clientID
+	request.SandboxID = sandboxID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteSandbox(ctx, request.(DeleteSandboxRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteSandbox")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DeleteSandboxResponseObject); ok {
+		if err := validResponse.VisitDeleteSandboxResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetSandbox operation middleware
+func (sh *strictHandler) GetSandbox(w http.ResponseWriter, r *http.Request, clientID ClientInPath, sandboxID SandboxInPath) {
+	var request GetSandboxRequestObject
+
+	request.ClientID = clientID
+	request.SandboxID = sandboxID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSandbox(ctx, request.(GetSandboxRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSandbox")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetSandboxResponseObject); ok {
+		if err := validResponse.VisitGetSandboxResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -13,6 +13,7 @@ import (
 // Principal is who makes a request, as the token says.
 type Principal struct {
 	Client  id.Client
+	Parent  id.Client // beside which the client stands, where a member logged in to a sandbox
 	Member  id.Member // who logged in, or who made the key
 	Key     id.Key    // the API key that the token was exchanged for; empty after signup and login
 	Scopes  []string
@@ -32,12 +33,16 @@ func (p Principal) Actor() string {
 }
 
 // Subjects are what the principal's token goes with, when it is revoked: a token of an API
-// key ends with the key, not with the member that made the key.
+// key ends with the key, not with the member that made the key. All of a sandbox end with it.
 func (p Principal) Subjects() []string {
-	if p.Key != "" {
-		return []string{string(p.Key)}
+	subjects := make([]string, 0, 4)
+	if p.Client.Sandbox() {
+		subjects = append(subjects, id.Everyone(p.Client))
 	}
-	subjects := []string{string(p.Member), p.Logins}
+	if p.Key != "" {
+		return append(subjects, string(p.Key))
+	}
+	subjects = append(subjects, string(p.Member), p.Logins)
 	if p.Session != "" {
 		subjects = append(subjects, string(p.Session))
 	}

@@ -91,7 +91,7 @@ func TestOperationsDeclareTheAnswersOfTheirParts(t *testing.T) {
 // TestOperationsAreNamedLikeMethods holds the names against what generators
 // make of them: a verb and a noun, or a verb with its particle.
 func TestOperationsAreNamedLikeMethods(t *testing.T) {
-	verbs := regexp.MustCompile(`^((add|assign|cancel|change|check|compute|create|erase|exchange|follow|get|grant|import|list|preview|prove|put|rebuild|record|recover|` +
+	verbs := regexp.MustCompile(`^((add|assign|cancel|change|check|compute|create|delete|erase|exchange|follow|get|grant|import|list|move|preview|prove|put|rebuild|record|recover|` +
 		`remove|repeat|retire|revoke|rotate|start|test|withdraw)[A-Z]\w+|signUp|logIn)$`)
 	seen := map[string]bool{}
 	for _, op := range contractOperations(loadContract(t)) {

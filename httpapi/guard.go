@@ -76,6 +76,7 @@ func (e *edge) admit(w http.ResponseWriter, r *http.Request, x *exchange) (body 
 		if x.principal, err = e.authenticate(r); err != nil {
 			return nil, err
 		}
+		w.Header().Set(headerLivemode, strconv.FormatBool(!x.principal.Client.Sandbox()))
 		if client, named := path["client_id"]; named && id.Client(client) != x.principal.Client {
 			return nil, fault.New(fault.Forbidden, "other_client", "The token is not for this client.")
 		}
@@ -125,8 +126,15 @@ func plainPath(vars map[string]string) (map[string]string, error) {
 	return vars, nil
 }
 
-// APIKeyPrefix begins every API key, and no token.
-const APIKeyPrefix = "kin_live_"
+// These begin every API key, and no token: that of a sandbox, and any other.
+const (
+	APIKeyPrefix  = "kin_live_"
+	TestKeyPrefix = "kin_test_"
+)
+
+func isAPIKey(text string) bool {
+	return strings.HasPrefix(text, APIKeyPrefix) || strings.HasPrefix(text, TestKeyPrefix)
+}
 
 func (e *edge) authenticate(r *http.Request) (Principal, error) {
 	given := r.Header.Values("Authorization")
@@ -136,7 +144,7 @@ func (e *edge) authenticate(r *http.Request) (Principal, error) {
 	}
 	scheme, token, _ := strings.Cut(given[0], " ")
 	switch {
-	case strings.HasPrefix(token, APIKeyPrefix), strings.HasPrefix(scheme, APIKeyPrefix):
+	case isAPIKey(token), isAPIKey(scheme):
 		return Principal{}, fault.New(fault.Unauthenticated, "invalid_token",
 			"This is an API key, not a token. Exchange it for one at POST /auth/exchange.")
 	case len(given) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "":

@@ -204,6 +204,7 @@ const (
 	headerIfMatch        = "If-Match"
 	headerIfNoneMatch    = "If-None-Match"
 	headerConsistency    = "X-Kindred-Consistency"
+	headerLivemode       = "X-Kindred-Livemode"
 	headerRequestID      = "X-Request-Id"
 )
 

@@ -24,6 +24,7 @@ func All() []projector.ReadModel {
 		PublicEvents{},
 		Statistics{},
 		NewSegments(Reader{}),
+		Sandboxes{},
 	}
 }
 

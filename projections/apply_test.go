@@ -133,6 +133,12 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_late", User: "usr_erased", Kind: "impression"},
 		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_late", User: "usr_erased", Kind: "click"})
 	w.record("", "slug-left-open", event.Reserved{Client: w.acme})
+	sandbox, gone := id.NextSandbox(w.ids), id.NextSandbox(w.ids)
+	w.record(w.acme, "sandboxes", event.SandboxAdded{Sandbox: sandbox, Name: "ci", ExpiresAt: new(time.Unix(1_700_000_000, 0).UTC())},
+		event.SandboxAdded{Sandbox: gone, Name: "gone"}, event.SandboxRemoved{Sandbox: gone})
+	w.record(sandbox, "client-"+string(sandbox), event.SandboxOpened{Client: sandbox, Parent: w.acme, Name: "ci", Slug: "acme--ci"})
+	w.record(sandbox, "sandbox-"+string(sandbox), event.ClockMoved{Client: sandbox, MovedMicros: 5, AheadMicros: 5},
+		event.ClockMoved{Client: sandbox, MovedMicros: 2, AheadMicros: 7})
 	w.revoke(w.bolt, w.issue(w.bolt, "a key that is revoked"))
 	stays, opened := id.Next[id.Member](w.ids), event.SessionStanding{Session: id.Next[id.Session](w.ids), Hash: []byte{1}, OpenedAt: time.Unix(1_700_000_000, 0)}
 	w.record(w.bolt, "client-"+string(w.bolt), addedMember(stays, "viewer"))

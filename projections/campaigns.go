@@ -206,10 +206,16 @@ func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Imp
 	}, nil
 }
 
-// A quarantined client's campaigns stay due here after they have been advanced.
+// A quarantined client's campaigns stay due here after they have been advanced. Those of
+// a sandbox are due by its clock.
 const dueCampaigns = `
-SELECT c.client, c.id FROM campaigns c LEFT JOIN quarantine q ON q.projection = $3 AND q.client = c.client
-WHERE c.due <= $1 ORDER BY q.client IS NOT NULL, c.due LIMIT $2`
+SELECT c.client, c.id FROM (
+	SELECT c.client, c.id, c.due FROM campaigns c WHERE c.due <= $1
+	UNION
+	SELECT c.client, c.id, c.due FROM sandbox_clocks k CROSS JOIN LATERAL (
+		SELECT c.client, c.id, c.due FROM campaigns c WHERE c.client = k.client AND c.due > $1 AND c.due <= $1 + k.ahead OFFSET 0) c
+) c LEFT JOIN quarantine q ON q.projection = $3 AND q.client = c.client
+ORDER BY q.client IS NOT NULL, c.due LIMIT $2`
 
 // Due returns campaigns whose time to start or to end has come, at most limit,
 // and whose they are, those of quarantined clients only where there is room;

@@ -43,7 +43,7 @@ func (Clients) Name() string { return "clients" }
 
 // Wants says which events the model is made of.
 func (Clients) Wants(t string) bool {
-	return strings.HasPrefix(t, "client.") || strings.HasPrefix(t, "member.")
+	return strings.HasPrefix(t, "client.") || strings.HasPrefix(t, "member.") || t == "sandbox.opened"
 }
 
 // Version of the read model's tables.
@@ -97,6 +97,9 @@ func (Clients) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 func applyClient(b *pgx.Batch, r eventstore.Recorded) error {
 	switch e := r.Event.(type) {
 	case event.ClientSignedUp:
+		b.Queue(insertClient, string(e.Client), e.Name, e.Slug, int64(r.Revision), r.RecordedAt)
+		return nil
+	case event.SandboxOpened:
 		b.Queue(insertClient, string(e.Client), e.Name, e.Slug, int64(r.Revision), r.RecordedAt)
 		return nil
 	case event.ClientRenamed:

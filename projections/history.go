@@ -49,6 +49,10 @@ func (History) Verbatim() {}
 // Gapless implements [projector.Gapless]: a head is signed over every event before it.
 func (History) Gapless() {}
 
+// Lasting implements [projector.Lasting]: a head that somebody kept says as much of a
+// client that was deleted.
+func (History) Lasting() {}
+
 // Schema of the read model. Nodes are kept of every nodeStep-th level alone;
 // those between follow from at most eight of them.
 func (History) Schema() string {

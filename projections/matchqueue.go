@@ -50,7 +50,7 @@ func (MatchQueue) Version() int { return 1 }
 
 // Wants says which events the queue follows.
 func (MatchQueue) Wants(t string) bool {
-	return t == "client.settings_changed" || strings.HasPrefix(t, "end_user.")
+	return t == "client.settings_changed" || t == "client.deleted" || strings.HasPrefix(t, "end_user.")
 }
 
 const (
@@ -133,6 +133,11 @@ func (q *queueing) follow(r eventstore.Recorded) {
 		case !was && r.Position > q.silentThrough:
 			q.b.Queue(sweepEveryone, string(r.Client), string(r.Position), string(r.ID), r.RecordedAt)
 		}
+	case event.ClientDeleted:
+		q.b.Queue(setSweep, string(r.Client), false, 0, 0.0)
+		q.b.Queue(emptyQueue, string(r.Client))
+		q.enabled[r.Client] = false
+		delete(q.waiting, r.Client)
 	case event.EndUserCreated:
 		q.wait(e.User, r)
 	case event.EndUserTraitsChanged:

@@ -19,7 +19,7 @@ type Revocations struct{ Reader }
 
 // Revocation is what tokens are void of.
 type Revocation struct {
-	Subject string // a key's, a member's or a session's id, or [id.Logins]; a client's: it has revoked more than is noted one by one
+	Subject string // a key's, a member's or a session's id, [id.Logins] or [id.Everyone]; a client's: it has revoked more than is noted one by one
 	At      time.Time
 }
 
@@ -29,7 +29,7 @@ func (Revocations) Name() string { return "revocations" }
 // Wants says which events the model is made of.
 func (Revocations) Wants(t string) bool {
 	switch t {
-	case "api_key.revoked", "member.removed", "member.password_set", "session.opened", "session.ended":
+	case "api_key.revoked", "member.removed", "member.password_set", "session.opened", "session.ended", "client.deleted":
 		return true
 	}
 	return false
@@ -37,6 +37,9 @@ func (Revocations) Wants(t string) bool {
 
 // Version of the read model's tables.
 func (Revocations) Version() int { return 2 }
+
+// Lasting implements [projector.Lasting]: the tokens of a client that was deleted are void.
+func (Revocations) Lasting() {}
 
 // Schema of the read model.
 func (Revocations) Schema() string {
@@ -74,6 +77,8 @@ func revokedBy(e event.Event) (subjects []string) {
 		return []string{string(e.Member)}
 	case event.MemberPasswordSet:
 		return []string{id.Logins(e.Member, e.Standing.Changes-1)}
+	case event.ClientDeleted:
+		return []string{id.Everyone(e.Client)}
 	case event.SessionEnded:
 		return []string{string(e.Session)}
 	case event.SessionOpened:

@@ -677,7 +677,11 @@ const (
 	restoredClients  = `SELECT DISTINCT client FROM segment_versions v WHERE ` + isRestored + ` LIMIT $1`
 	isRestored       = `v.serves AND v.blocked = '{}'
 	AND NOT EXISTS (SELECT FROM segment_versions n WHERE n.client = v.client AND n.segment = v.segment AND NOT n.serves)`
-	dueSegments = `SELECT DISTINCT client FROM segment_users WHERE due <= $1 LIMIT $2`
+	dueSegments = `
+SELECT client FROM segment_users WHERE due <= $1
+UNION
+SELECT k.client FROM sandbox_clocks k WHERE EXISTS (SELECT FROM segment_users u WHERE u.client = k.client AND u.due <= $1 + k.ahead OFFSET 0)
+LIMIT $2`
 )
 
 // Building returns clients of which a rule has not judged everyone yet.

@@ -86,11 +86,15 @@ func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAna
 	if err != nil {
 		return nil, err
 	}
+	now, _, err := a.Clock(ctx, client)
+	if err != nil {
+		return nil, err
+	}
 	return httpapi.GetCampaignAnalytics200JSONResponse{
 		CampaignID: c.ID, Status: httpapi.CampaignStatus(c.Status), Currency: c.Currency,
 		BudgetMinor: c.BudgetMinor, SpentMinor: c.SpentMinor, RemainingMinor: max(0, c.BudgetMinor-c.SpentMinor),
 		Spends: c.Spends, Impressions: c.Impressions, Engaged: c.Engaged, Clicks: c.Clicks, Conversions: c.Conversions,
-		EngagementRate: c.EngagementRate(), Reach: c.Reach, Pacing: paced(c, a.Now()), Clusters: each(shares, shareBody),
+		EngagementRate: c.EngagementRate(), Reach: c.Reach, Pacing: paced(c, now), Clusters: each(shares, shareBody),
 		Interval: string(interval), Timezone: zone.String(), Series: each(series, intervalBody),
 	}, nil
 }

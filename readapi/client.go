@@ -20,6 +20,7 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 	return httpapi.GetClient200JSONResponse{
 		Body: httpapi.ClientDetails{
 			ID: c.ID, Name: c.Name, Slug: c.Slug, Status: httpapi.ClientActive, Tier: httpapi.TierGraph,
+			Livemode: !c.ID.Sandbox(),
 			Settings: httpapi.ClientSettings{
 				WebhookUserIds:        httpapi.WebhookUserIDs(c.Settings.WebhookUserIDs),
 				MatchingRequiresLayer: c.Settings.MatchingRequiresLayer,

@@ -40,6 +40,8 @@ type API struct {
 	Cursors         httpapi.Cursors
 	DefaultSettings event.Settings // of a client that has chosen none
 	Now             func() time.Time
+	// Clock is what a client's clock says, and how far that is ahead of Now.
+	Clock func(ctx context.Context, client id.Client) (now time.Time, ahead time.Duration, err error)
 }
 
 // asked is what every read needs of its request.

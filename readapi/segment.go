@@ -182,7 +182,11 @@ func (a *API) ListSegmentSizes(ctx context.Context, r httpapi.ListSegmentSizesRe
 	if err != nil {
 		return nil, err
 	}
-	to := httpapi.Or(r.Params.To, a.Now())
+	now, _, err := a.Clock(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	to := httpapi.Or(r.Params.To, now)
 	from := httpapi.Or(r.Params.From, to.AddDate(0, 0, 1-sizesShown))
 	if from.After(to) || from.AddDate(0, 0, sizesMost).Before(to) {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "from", Detail: "must be at most 400 days before to, and not after it"})

@@ -27,12 +27,16 @@ func (a *API) GetStatistics(ctx context.Context, r httpapi.GetStatisticsRequestO
 	if err != nil {
 		return nil, err
 	}
-	unit := httpapi.Or(r.Params.Interval, httpapi.StatisticDay)
-	from, to, err := intervals(unit, zone, r.Params.From, httpapi.Or(r.Params.To, a.Now()))
+	client, eventual := asked(ctx)
+	now, _, err := a.Clock(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	client, eventual := asked(ctx)
+	unit := httpapi.Or(r.Params.Interval, httpapi.StatisticDay)
+	from, to, err := intervals(unit, zone, r.Params.From, httpapi.Or(r.Params.To, now))
+	if err != nil {
+		return nil, err
+	}
 	metric := r.Params.Metric
 	found, err := projections.Statistics{Reader: a.Reader}.Series(ctx, client, eventual, string(metric), string(unit), zone, from, to)
 	if errors.Is(err, projections.ErrZoneUnknown) {

@@ -45,6 +45,7 @@ type Policies struct {
 	Campaigns  DueCampaigns
 	Segments   Segments
 	Matching   MatchTurns
+	Sandboxes  Sandboxes
 	// RecordEndings records how deliveries to webhooks ended, in batches, each again until
 	// the log has taken it. It says whether there is more.
 	RecordEndings func(context.Context) (more bool, err error)
@@ -64,7 +65,7 @@ const (
 // Wants says which events a policy answers; the projector passes over the others.
 func Wants(r eventstore.Record) bool {
 	switch r.Type {
-	case "end_user.erased", "member.removed", "consent_layer.retired", "segment.retired":
+	case "end_user.erased", "member.removed", "consent_layer.retired", "segment.retired", "sandbox.added", "client.deleted":
 		return true
 	}
 	return false
@@ -89,6 +90,7 @@ func (p *Policies) Run(ctx context.Context) error {
 	sweep("campaigns", campaignPause, func(ctx context.Context) (bool, error) { return false, p.AdvanceCampaigns(ctx) })
 	sweep("segments", buildPause, p.BuildSegments)
 	sweep("time", timePause, func(ctx context.Context) (bool, error) { return false, p.PassTime(ctx) })
+	sweep("sandboxes", sandboxPause, func(ctx context.Context) (bool, error) { return false, p.EndSandboxes(ctx) })
 	sweep("matching", matchPause, p.matchAutomatically)
 	sweep("endings", endingsPause, p.RecordEndings)
 	sweep("endpoints", failingPause, func(ctx context.Context) (bool, error) { return false, p.DisableFailing(ctx) })
@@ -123,8 +125,8 @@ func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration
 	}
 }
 
-// forget finishes an erasure, a removal, or the end of a consent layer or a segment: the
-// key that sealed what is known of somebody, was found out under the layer, or is the
+// forget finishes an erasure, a removal, or the end of a consent layer, a segment or a
+// sandbox, and opens a sandbox that was added: the key that sealed what is known of somebody, was found out under the layer, or is the
 // segment's rule, is destroyed.
 func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID}
@@ -135,6 +137,12 @@ func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 		return p.Commands.DestroyKey(ctx, r.Client, string(e.Layer))
 	case event.SegmentRetired:
 		return p.Commands.DestroyKey(ctx, r.Client, string(e.Segment))
+	case event.SandboxAdded:
+		return p.Commands.OpenSandbox(ctx, call, event.SandboxStanding{Sandbox: e.Sandbox, Name: e.Name, ExpiresAt: e.ExpiresAt})
+	case event.ClientDeleted:
+		call.Client = e.Parent
+		_, err := p.Commands.EndSandbox(ctx, call, e.Client)
+		return err
 	case event.MemberRemoved:
 		err := p.Commands.ForgetMember(ctx, call, e)
 		if fault.Of(err, fault.Unavailable) && !fault.Is(err, "quarantined") {

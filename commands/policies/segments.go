@@ -83,9 +83,19 @@ func (p *Policies) PassTime(ctx context.Context) error {
 		return err
 	}
 	for _, client := range due {
-		if err := p.Commands.PassTime(ctx, commands.Call{Client: client, Actor: segmentsActor}, now); err != nil && ctx.Err() == nil {
+		if err := p.passTime(ctx, client, now); err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "time has not passed for segments, trying again", "client", client, "error", err)
 		}
 	}
 	return nil
+}
+
+// passTime lets time pass for the segments of a client: to now, and in a sandbox to what
+// its clock says.
+func (p *Policies) passTime(ctx context.Context, client id.Client, now time.Time) error {
+	ahead, err := p.Commands.Log.AheadOf(ctx, client)
+	if err != nil {
+		return err
+	}
+	return p.Commands.PassTime(ctx, commands.Call{Client: client, Actor: segmentsActor}, now.Add(ahead))
 }

@@ -54,6 +54,7 @@ func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObj
 	return httpapi.ChangeClient200JSONResponse{
 		Body: httpapi.ClientDetails{
 			ID: client.ID, Name: client.Name, Slug: client.Slug, Status: domain.ClientStatus, Tier: domain.ClientTier,
+			Livemode: !client.ID.Sandbox(),
 			Settings: httpapi.ClientSettings{
 				WebhookUserIds:        httpapi.WebhookUserIDs(client.Settings.WebhookUserIDs),
 				MatchingRequiresLayer: client.Settings.MatchingRequiresLayer,

@@ -38,6 +38,7 @@ func samples() []Event {
 		run      id.Run          = "run_04hk8ls48pkqs04hk8ls48pkqs"
 		cluster  id.Cluster      = "clu_04hk8ls48pkqs04hk8ls48pkqs"
 		segment  id.Segment      = "seg_04hk8ls48pkqs04hk8ls48pkqs"
+		sandbox  id.Client       = "cli_04hk8ls48rsqs04hk8ls48pkqs" // it says so
 	)
 	box := func(n byte) *Personal {
 		return &Personal{Box: &Box{Key: "k" + string('0'+n), Commitment: []byte{n, 1}, Cipher: []byte{n, 2}}}
@@ -96,6 +97,11 @@ func samples() []Event {
 		SegmentReady{Revision: 7},
 		SegmentsSnapshotTaken{Revision: 100, Ready: 98, Segments: []SegmentStanding{{Segment: segment, Name: "Pros", Refers: []id.Segment{segment}, Held: []id.Segment{segment}, Changed: 3, Ruled: 2, Layer: layer}}},
 		SegmentsTimePassed{AsOf: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)},
+		SandboxAdded{Sandbox: sandbox, Name: "ci", ExpiresAt: &at, Standing: []SandboxStanding{{Sandbox: sandbox, Name: "ci", ExpiresAt: &at}}},
+		SandboxRemoved{Sandbox: sandbox, Standing: []SandboxStanding{{Sandbox: client, Name: "staging", ExpiresAt: &at}}},
+		SandboxOpened{Client: sandbox, Parent: client, Name: "ci", Slug: "acme--04hk8ls48rkqs04hk8ls48pkqs"},
+		ClockMoved{Client: sandbox, To: at, MovedMicros: 3_600_000_000, AheadMicros: 7_200_000_000},
+		ClientDeleted{Client: sandbox, Parent: client},
 		ConsentGrantedToAll{Layer: layer},
 		ConsentOfAllChanged{Layer: layer, Granted: true, Changed: 120, Unchanged: 3},
 		ConsentWithdrawnFromAll{Layer: layer},

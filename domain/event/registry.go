@@ -88,7 +88,7 @@ func newRegistry(definitions ...[]definition) *Registry {
 // All returns the registry of every event of the service.
 func All() *Registry {
 	return newRegistry(clientEvents, accessEvents, claimEvents, apiKeyEvents, endUserEvents, matchEvents, webhookEvents, consentEvents,
-		interactionEvents, traitSchemaEvents, campaignEvents, deliveryEvents, clusteringEvents, clusterEvents, segmentEvents)
+		interactionEvents, traitSchemaEvents, campaignEvents, deliveryEvents, clusteringEvents, clusterEvents, segmentEvents, sandboxEvents)
 }
 
 // Name returns the type and the version under which e is written.

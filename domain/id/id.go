@@ -132,11 +132,34 @@ func Derived(parts ...string) *Source {
 	return &Source{seed: [32]byte(h.Sum(nil))}
 }
 
-// UUID versions of identifiers, in the high half of a byte.
+// UUID versions of identifiers, in the high half of a byte. RFC 9562 gives sandboxVersion
+// to nobody, so that no other client has it.
 const (
 	randomVersion  = 0x40
 	derivedVersion = 0x80
+	sandboxVersion = 0xf0
 )
+
+// NextSandbox takes the next identifier of a sandbox from s. It says of itself what it
+// names, so that nobody has to look that up.
+func NextSandbox(s *Source) Client {
+	raw, err := Bytes(Next[Client](s))
+	if err != nil {
+		panic(err) // Next has just written it
+	}
+	raw[6] = raw[6]&0x0f | sandboxVersion
+	return From[Client](raw)
+}
+
+// Sandbox says whether a client is a sandbox: it stands beside another client, has no
+// members of its own, and has a clock that can be moved.
+func (c Client) Sandbox() bool {
+	raw, err := Bytes(c)
+	return err == nil && raw[6]&0xf0 == sandboxVersion
+}
+
+// Everyone names all tokens of a client: they are revoked together when it is deleted.
+func Everyone(client Client) string { return string(client) + "/all" }
 
 // Next takes the next identifier from s. The 16 bytes are a valid UUID
 // (RFC 9562, version 4 where random and 8 where derived). It panics when the

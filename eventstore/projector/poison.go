@@ -119,7 +119,7 @@ func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 	if l.slow != nil {
 		most = BatchSteps
 	}
-	return apply(ctx, l.projection, tx, l.Log, batch, most)
+	return applyForgetting(ctx, l.projection, tx, l.Log, batch, most)
 }
 
 // refused is an event that cannot be applied. It is left out, or its client stops

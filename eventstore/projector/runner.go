@@ -406,8 +406,10 @@ func (l *leader) decode(records []eventstore.Record) (items []item, unknown erro
 	items = make([]item, 0, len(records))
 	selective, _ := l.projection.(Selective)
 	_, verbatim := l.projection.(Verbatim)
+	forgetting := forgets(l.projection)
 	for _, record := range records {
-		if l.only != "" && record.Client != l.only || selective != nil && !selective.Wants(record.Type) {
+		wanted := selective == nil || selective.Wants(record.Type) || forgetting && record.Type == clientDeleted
+		if l.only != "" && record.Client != l.only || !wanted {
 			items = append(items, item{Recorded: eventstore.Recorded{Record: record}, passed: true})
 			continue
 		}

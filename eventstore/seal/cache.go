@@ -147,6 +147,15 @@ func (c *rootCache) drop(kind Kind, client id.Client, server int64, now time.Tim
 	}
 }
 
+// bury drops the keys of a client, which were destroyed.
+func (c *rootCache) bury(client id.Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, kind := range []Kind{ClientKey, Pepper} {
+		c.held.Remove(rootName{kind, client})
+	}
+}
+
 func (c *rootCache) invalidate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

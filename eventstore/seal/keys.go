@@ -45,7 +45,8 @@ type SubjectKey struct {
 // crash. Package keystest is its conformance suite. All methods may be called
 // by many goroutines and processes.
 type Keys interface {
-	// Root finds a root key, or fails with ErrNoKey.
+	// Root finds a root key, or fails with ErrNoKey. A destroyed key is found, with
+	// nothing wrapped.
 	Root(ctx context.Context, kind Kind, client id.Client) (WrappedKey, error)
 	// MakeRoot stores a root key unless there is one, and returns the one that
 	// is stored.
@@ -67,6 +68,11 @@ type Keys interface {
 	// Destroy removes the key of a subject for good, and its lookup, which
 	// another may have then. It leaves a tombstone, also where there was no key.
 	Destroy(ctx context.Context, client id.Client, subject string) error
+
+	// DestroyClient destroys some more of the keys of a client's subjects, as Destroy
+	// does, and says whether there are more. When there are none, it removes the client's
+	// root keys for good: their tombstones have nothing wrapped, and stay.
+	DestroyClient(ctx context.Context, client id.Client) (more bool, err error)
 
 	// Find returns the subject of a client that each lookup finds, or "".
 	Find(ctx context.Context, client id.Client, lookups [][]byte) ([]string, error)

@@ -40,7 +40,7 @@ func (m *Memory) RootsNotUnder(_ context.Context, master string, limit int) ([]R
 	defer m.mu.Unlock()
 	var found []RootKey
 	for name, key := range m.roots {
-		if key.Under != master && len(found) < limit {
+		if key.Under != master && len(key.Wrapped) > 0 && len(found) < limit {
 			found = append(found, RootKey{name.kind, name.client, key})
 		}
 	}
@@ -129,6 +129,25 @@ func (m *Memory) Destroy(_ context.Context, client id.Client, subject string) er
 	key.Client, key.Subject, key.Wrapped, key.Lookup = client, subject, nil, nil
 	m.subjects[name] = key
 	return nil
+}
+
+// DestroyClient leaves tombstones of all keys of a client.
+func (m *Memory) DestroyClient(_ context.Context, client id.Client) (more bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, key := range m.subjects {
+		if name.client == client {
+			key.Wrapped, key.Lookup = nil, nil
+			m.subjects[name] = key
+		}
+	}
+	for _, kind := range []Kind{ClientKey, Pepper} {
+		name := rootName{kind, client}
+		key := m.roots[name]
+		key.Wrapped = nil
+		m.roots[name] = key
+	}
+	return false, nil
 }
 
 func lookup[K comparable](table map[K]WrappedKey, name K) (WrappedKey, error) {

@@ -216,6 +216,9 @@ func (v *Vault) makeRoot(ctx context.Context, kind Kind, client id.Client) (root
 
 // holdRoot keeps what the key table of a server said.
 func (v *Vault) holdRoot(row RootKey, server int64) (rootKey, error) {
+	if len(row.Wrapped) == 0 {
+		return rootKey{}, ErrErased
+	}
 	secret, err := v.unwrapRoot(row)
 	if err != nil {
 		return rootKey{}, fmt.Errorf("%s of %q: %w", row.Kind, row.Client, err)

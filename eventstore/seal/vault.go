@@ -151,6 +151,24 @@ func (v *Vault) Destroy(ctx context.Context, client id.Client, subject string) e
 	return nil
 }
 
+// DestroyClient removes the keys of all subjects of a client for good, and then the
+// client's own, as Destroy does: nothing of the client is sealed or looked up any more.
+// It goes on where it was broken off.
+func (v *Vault) DestroyClient(ctx context.Context, client id.Client) error {
+	if err := checkNames(string(client)); err != nil {
+		return fmt.Errorf("destroy the keys of a client: %w", err)
+	}
+	for more := true; more; {
+		var err error
+		if more, err = v.keys.DestroyClient(ctx, client); err != nil {
+			return fmt.Errorf("destroy the keys of %s: %w", client, err)
+		}
+	}
+	v.roots.bury(client)
+	v.subjects.forget(v.Now())
+	return nil
+}
+
 // subjectKey is a key that seals and opens. Without a cipher it is a tombstone.
 type subjectKey struct {
 	id     string

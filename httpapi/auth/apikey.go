@@ -8,22 +8,27 @@ import (
 	"io"
 	"strings"
 
+	"kindred/domain/id"
 	"kindred/httpapi"
 )
 
-// An API key is "kin_live_", 30 random base62 characters (178 bits) and the
+// An API key is "kin_live_", in a sandbox "kin_test_", 30 random base62 characters (178 bits) and the
 // CRC-32 (IEEE) of those 30 in 6 more: the scheme of GitHub's tokens, so that
 // secret scanners can find keys and tell them from look-alikes.
 const (
 	keyPrefix   = httpapi.APIKeyPrefix
+	testPrefix  = httpapi.TestKeyPrefix // as long
 	keyRandom   = 30
 	keyChecksum = 6
 	base62      = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// Generate makes a new API key from entropy.
-func Generate(entropy io.Reader) (string, error) {
+// Generate makes a new API key of a client from entropy.
+func Generate(entropy io.Reader, of id.Client) (string, error) {
 	random, err := randomText(entropy)
+	if of.Sandbox() {
+		return testPrefix + random, err
+	}
 	return keyPrefix + random, err
 }
 
@@ -52,6 +57,9 @@ func randomText(entropy io.Reader) (string, error) {
 // a typing error or a made-up key is told without asking the database.
 func Check(key string) bool {
 	body, found := strings.CutPrefix(key, keyPrefix)
+	if !found {
+		body, found = strings.CutPrefix(key, testPrefix)
+	}
 	return found && checked(body)
 }
 

@@ -11,7 +11,7 @@ import (
 func TestAGeneratedKeyIsAccepted(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 1000 {
-		key, err := Generate(rand.Reader)
+		key, err := Generate(rand.Reader, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func TestEveryCharacterIsEquallyLikely(t *testing.T) {
 	const keys = 20_000
 	count := make(map[rune]int)
 	for range keys {
-		key, err := Generate(rand.Reader)
+		key, err := Generate(rand.Reader, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestEveryCharacterIsEquallyLikely(t *testing.T) {
 }
 
 func TestEveryWrongCharacterIsNoticed(t *testing.T) {
-	key, err := Generate(rand.Reader)
+	key, err := Generate(rand.Reader, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,10 +78,10 @@ func TestTheFormatOfKeysStays(t *testing.T) {
 }
 
 func TestPoorEntropyMakesNoKey(t *testing.T) {
-	if _, err := Generate(iotest.ErrReader(iotest.ErrTimeout)); err == nil {
+	if _, err := Generate(iotest.ErrReader(iotest.ErrTimeout), ""); err == nil {
 		t.Error("a key was made without entropy")
 	}
-	if _, err := Generate(bytes.NewReader(bytes.Repeat([]byte{255}, 1000))); err == nil {
+	if _, err := Generate(bytes.NewReader(bytes.Repeat([]byte{255}, 1000)), ""); err == nil {
 		t.Error("a key was made of what is not random")
 	}
 }

@@ -21,6 +21,7 @@ const Skew = time.Minute
 // Account is a member that can log in.
 type Account struct {
 	Client       id.Client
+	Home         id.Client // of which it is a member: Client, or that beside which the sandbox stands
 	ClientName   string
 	ClientSlug   string
 	Member       id.Member

@@ -143,7 +143,7 @@ func newService(t testing.TB) *service {
 		t.Fatal(err)
 	}
 	s.account.PasswordHash = hash
-	if s.apiKey, err = Generate(rand.Reader); err != nil {
+	if s.apiKey, err = Generate(rand.Reader, ""); err != nil {
 		t.Fatal(err)
 	}
 	s.accounts = []Account{s.account}
@@ -222,11 +222,11 @@ func TestAnAPIKeyIsExchanged(t *testing.T) {
 
 func TestEveryWrongAPIKeyIsRefusedAlike(t *testing.T) {
 	s := newService(t)
-	unknown, err := Generate(rand.Reader)
+	unknown, err := Generate(rand.Reader, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	revoked, err := Generate(rand.Reader)
+	revoked, err := Generate(rand.Reader, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestEveryWrongAPIKeyIsRefusedAlike(t *testing.T) {
 
 func TestAFailingAPIKeyWaitsAloneAndNotForGood(t *testing.T) {
 	s := newService(t)
-	wrong, err := Generate(rand.Reader)
+	wrong, err := Generate(rand.Reader, "")
 	if err != nil {
 		t.Fatal(err)
 	}

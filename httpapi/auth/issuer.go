@@ -32,7 +32,10 @@ type claims struct {
 	Issuer   string    `json:"iss"`
 	Subject  id.Member `json:"sub"` // of an exchange token: who made the API key
 	Audience id.Client `json:"aud"`
-	Party    id.Key    `json:"azp,omitempty"` // the API key of an exchange token
+	Livemode bool      `json:"livemode"` // the client is no sandbox
+	// Parent is the client beside which a sandbox stands that a member logged in to.
+	Parent id.Client `json:"parent,omitempty"`
+	Party  id.Key    `json:"azp,omitempty"` // the API key of an exchange token
 	// Session is the member's session that a token was got with.
 	Session id.Session `json:"sid,omitempty"`
 	// PasswordChanges says of a member's token how often the password was changed before.
@@ -52,6 +55,9 @@ func (i *Issuer) Login(a Account, with SessionRecord) (Session, error) {
 		return Session{}, fmt.Errorf("role %q of member %s is not known", a.Role, a.Member)
 	}
 	c := claims{Subject: a.Member, Audience: a.Client, PasswordChanges: a.PasswordChanges, Session: with.Session}
+	if a.Home != a.Client {
+		c.Parent = a.Home
+	}
 	if with.Session != "" {
 		c.Expires = with.ExpiresAt.Add(-leeway).Unix()
 	}
@@ -92,7 +98,7 @@ func (i *Issuer) sign(alg jose.SignatureAlgorithm, c claims, scopes, implied []s
 		return Session{}, fmt.Errorf("read entropy: %w", err)
 	}
 	lifetime := int64(i.Keys.TokenTTL / time.Second)
-	c.Issuer = i.URL
+	c.Issuer, c.Livemode = i.URL, !c.Audience.Sandbox()
 	c.Scope, c.Implied = strings.Join(scopes, " "), strings.Join(implied, " ")
 	c.ID = base64.RawURLEncoding.EncodeToString(jti[:])
 	c.IssuedAt = i.Keys.Now().Unix()

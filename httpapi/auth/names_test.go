@@ -14,7 +14,7 @@ import (
 
 // Callers hold API keys, and verify tokens by themselves.
 func TestAPIKeysAndTokensStay(t *testing.T) {
-	key, err := Generate(bytes.NewReader(bytes.Repeat([]byte{7}, 128)))
+	key, err := Generate(bytes.NewReader(bytes.Repeat([]byte{7}, 128)), "")
 	if err != nil {
 		t.Fatal(err)
 	}

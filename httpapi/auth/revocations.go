@@ -102,6 +102,9 @@ func (r *Revocations) ended(ctx context.Context, p httpapi.Principal) (bool, err
 		return ended, err
 	}
 	ended, err = r.Source.Revoked(ctx, p.Client, p.Subjects()...)
+	if err == nil && !ended && p.Parent != "" {
+		ended, err = r.Source.Revoked(ctx, p.Parent, p.Subjects()...) // what is the member's stands there
+	}
 	if err != nil {
 		return false, errUnsure(fmt.Errorf("look up a revocation: %w", err))
 	}
@@ -127,6 +130,9 @@ func (r *Revocations) lookUp(p httpapi.Principal) (ended, unsure bool, err error
 		}
 	}
 	_, more := r.revoked[string(p.Client)]
+	if _, there := r.revoked[string(p.Parent)]; there {
+		more = true
+	}
 	return false, more || !r.beyond.IsZero(), r.current()
 }
 

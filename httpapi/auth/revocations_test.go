@@ -242,8 +242,40 @@ func TestAClientThatRevokesWithoutEndIsLookedUpAlone(t *testing.T) {
 	}
 	before := w.source.lookups
 	w.account.Client, w.account.Member = id.Next[id.Client](id.Derived("other")), id.Next[id.Member](id.Derived("other"))
+	w.account.Home = w.account.Client
 	if code := w.refusal(t, w.login(t)); code != "" || w.source.lookups != before {
 		t.Errorf("another client's token: %q after %d lookups", code, w.source.lookups-before)
+	}
+}
+
+func TestATokenOfASandboxEndsWithTheMemberBesideItAndWithTheSandbox(t *testing.T) {
+	sandbox := id.NextSandbox(id.Derived("sandbox"))
+	for name, revoke := range map[string]func(w *fixture){
+		"the member was removed": func(w *fixture) {
+			w.source.all = []noted{{string(w.account.Member), w.Now()}}
+		},
+		"the member was removed, and the client has revoked without end": func(w *fixture) {
+			w.source.all = []noted{{string(w.account.Home), w.Now()}}
+			w.source.unnoted = []string{string(w.account.Member)}
+		},
+		"the sandbox was deleted": func(w *fixture) {
+			w.source.all = []noted{{id.Everyone(sandbox), w.Now()}}
+		},
+	} {
+		w := newFixture(t)
+		w.account.Client, w.record.Client = sandbox, sandbox
+		login, exchanged := w.login(t), w.exchanged(t)
+		if w.refusal(t, login) != "" || w.refusal(t, exchanged) != "" {
+			t.Fatalf("%s: refused before", name)
+		}
+		revoke(w)
+		w.poll(t)
+		if code := w.refusal(t, login); code != "invalid_token" {
+			t.Errorf("%s: %q for a login", name, code)
+		}
+		if code := w.refusal(t, exchanged); (code == "invalid_token") != (name == "the sandbox was deleted") {
+			t.Errorf("%s: %q for the token of a key", name, code)
+		}
 	}
 }
 

@@ -72,6 +72,9 @@ func (e *Endpoints) openSession(ctx context.Context, r httpapi.TokenRequest) (Ac
 	if err != nil {
 		return Account{}, openedSession{}, err
 	}
+	if account.Home != account.Client {
+		return Account{}, openedSession{}, errNotInSandbox(account.Home)
+	}
 	secret, err := newSessionSecret(e.c.Issuer.Keys.Entropy, account.Client, account.Member)
 	if err != nil {
 		return Account{}, openedSession{}, err
@@ -83,9 +86,15 @@ func (e *Endpoints) openSession(ctx context.Context, r httpapi.TokenRequest) (Ac
 	return account, openedSession{opened, secret, position}, err
 }
 
+// errNotInSandbox says where a member's sessions and password are.
+func errNotInSandbox(home id.Client) error {
+	return fault.New(fault.Conflict, "not_in_sandbox",
+		"A sandbox has no members of its own. Do this in %s, beside which it stands; a session of that gives tokens of the sandbox where client_id names it.", home)
+}
+
 // GetSessionToken gives a token for a session's secret.
 func (e *Endpoints) GetSessionToken(ctx context.Context, request httpapi.GetSessionTokenRequestObject) (httpapi.GetSessionTokenResponseObject, error) {
-	account, token, err := e.sessionToken(ctx, request.Body.Secret)
+	account, token, err := e.sessionToken(ctx, *request.Body)
 	e.sessions.WithLabelValues(outcome(err)).Inc()
 	if err != nil {
 		return nil, err
@@ -93,8 +102,8 @@ func (e *Endpoints) GetSessionToken(ctx context.Context, request httpapi.GetSess
 	return httpapi.GetSessionToken200JSONResponse(loggedIn(account, token)), nil
 }
 
-func (e *Endpoints) sessionToken(ctx context.Context, secret string) (Account, Session, error) {
-	hash := Hash(secret)
+func (e *Endpoints) sessionToken(ctx context.Context, r httpapi.SessionTokenRequest) (Account, Session, error) {
+	secret, hash := r.Secret, Hash(r.Secret)
 	if wait := e.failedKeys.pause(hash); wait > 0 {
 		return Account{}, Session{}, errThrottled(wait)
 	}
@@ -110,8 +119,30 @@ func (e *Endpoints) sessionToken(ctx context.Context, secret string) (Account, S
 	if err := e.c.Sessions.NoteSeen(ctx, session); err != nil {
 		return Account{}, Session{}, err
 	}
+	if r.ClientID != nil && *r.ClientID != string(account.Client) {
+		if account, err = e.inSandbox(ctx, account, *r.ClientID); err != nil {
+			return Account{}, Session{}, err
+		}
+	}
 	token, err := e.c.Issuer.Login(account, session)
 	return account, token, err
+}
+
+// inSandbox is an account as it logs in to a sandbox beside its client.
+func (e *Endpoints) inSandbox(ctx context.Context, account Account, named string) (Account, error) {
+	refused := fault.New(fault.Forbidden, "other_client", "The session is not for this client, nor is that a sandbox beside its own.")
+	sandbox, err := id.Parse[id.Client](named)
+	if err != nil || !sandbox.Sandbox() {
+		return Account{}, refused
+	}
+	inside, err := e.c.Accounts.ByMember(ctx, sandbox, account.Member)
+	switch {
+	case fault.Of(err, fault.Missing), err == nil && inside.Home != account.Client:
+		return Account{}, refused
+	case err != nil:
+		return Account{}, fmt.Errorf("look up an account: %w", err)
+	}
+	return inside, nil
 }
 
 // bySecret finds a session and whose it is, or fails with a fault of kind Missing. The
@@ -155,6 +186,9 @@ func (e *Endpoints) setPassword(ctx context.Context, p httpapi.Principal, r http
 		return Account{}, SessionRecord{}, "", errInvalidToken()
 	} else if err != nil {
 		return Account{}, SessionRecord{}, "", fmt.Errorf("look up an account: %w", err)
+	}
+	if account.Home != account.Client {
+		return Account{}, SessionRecord{}, "", errNotInSandbox(account.Home)
 	}
 	if err := e.fromNetwork(ctx, func() error { return e.check(ctx, account, subjectOf(account), r.Current) }); err != nil {
 		return Account{}, SessionRecord{}, "", cmp.Or(wrongPassword(err), err)

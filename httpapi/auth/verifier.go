@@ -139,6 +139,11 @@ func (v *Verifier) principal(c claims) (httpapi.Principal, bool) {
 	if err1 != nil || err2 != nil {
 		return httpapi.Principal{}, false
 	}
+	if c.Parent != "" {
+		if _, err := id.Parse[id.Client](string(c.Parent)); err != nil {
+			return httpapi.Principal{}, false
+		}
+	}
 	if c.Party != "" {
 		if _, err := id.Parse[id.Key](string(c.Party)); err != nil {
 			return httpapi.Principal{}, false
@@ -153,7 +158,7 @@ func (v *Verifier) principal(c claims) (httpapi.Principal, bool) {
 	// no token outlives it, even one that was issued under a longer one.
 	expires := min(c.Expires, c.IssuedAt+int64(v.keys.TokenTTL/time.Second))
 	p := httpapi.Principal{
-		Client: client, Member: member, Key: c.Party, Session: c.Session,
+		Client: client, Parent: c.Parent, Member: member, Key: c.Party, Session: c.Session,
 		Scopes: strings.Fields(c.Scope + " " + c.Implied), TokenID: c.ID, Expires: time.Unix(expires, 0).UTC(),
 	}
 	if p.Key == "" {

@@ -91,6 +91,7 @@ func newFixture(t testing.TB) *fixture {
 		Client: id.Next[id.Client](ids), ClientName: "Acme", ClientSlug: "acme",
 		Member: id.Next[id.Member](ids), Email: "ada@example.com", Role: "owner",
 	}
+	w.account.Home = w.account.Client
 	w.record = KeyRecord{
 		Key: id.Next[id.Key](ids), Client: w.account.Client, IssuedBy: w.account.Member,
 		Scopes: []string{"read", "write"},
@@ -161,11 +162,11 @@ func TestTokensCarryTheClaimsOfTheContract(t *testing.T) {
 	iat := float64(w.Now().Unix())
 	exchange := map[string]any{
 		"iss": publicURL, "sub": string(w.account.Member), "aud": string(w.account.Client), "azp": string(w.record.Key),
-		"scope": "read write", "iat": iat, "exp": iat + 900,
+		"scope": "read write", "iat": iat, "exp": iat + 900, "livemode": true,
 	}
 	login := map[string]any{
 		"iss": publicURL, "sub": string(w.account.Member), "aud": string(w.account.Client),
-		"scope": "admin read write", "iat": iat, "exp": iat + 900,
+		"scope": "admin read write", "iat": iat, "exp": iat + 900, "livemode": true,
 	}
 	seen := make(map[any]bool)
 	for _, test := range []struct {

@@ -42,7 +42,7 @@ var contents = []struct {
 	Files []string
 }{
 	{"Start", []string{"README.md", "docs/guide.md", "docs/console.md"}},
-	{"Build on it", []string{reference, "docs/guarantees.md", "docs/verdict.md", "docs/drift.md", "docs/rules.md", "docs/segments.md", "docs/webhooks.md", "docs/sdk-go.md", "docs/sdk-typescript.md", "docs/sdk-python.md", "docs/cli.md", "docs/errors.md", "docs/limits.md"}},
+	{"Build on it", []string{reference, "docs/guarantees.md", "docs/verdict.md", "docs/drift.md", "docs/rules.md", "docs/segments.md", "docs/webhooks.md", "docs/sandboxes.md", "docs/sdk-go.md", "docs/sdk-typescript.md", "docs/sdk-python.md", "docs/cli.md", "docs/errors.md", "docs/limits.md"}},
 	{"Operate", []string{"docs/operations.md", "docs/configuration.md", "SECURITY.md", "CHANGELOG.md"}},
 	{"Verify", []string{"docs/history.md"}},
 	{"Work on it", []string{"docs/architecture.md", "docs/contract.md", "docs/performance.md", decisions, "CONTRIBUTING.md", "docs/recipes.md"}},

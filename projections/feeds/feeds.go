@@ -54,7 +54,9 @@ type Feeds struct {
 	Segments     projections.Segments
 	Campaigns    Campaigns // nil: there are none
 	Now          func() time.Time
-	Entropy      io.Reader
+	// Clock is what a client's clock says.
+	Clock   func(ctx context.Context, client id.Client) (time.Time, error)
+	Entropy io.Reader
 }
 
 // Request asks for a page.
@@ -133,7 +135,10 @@ func (f *Feeds) compose(ctx context.Context, r Request, snapshot Snapshot) ([]it
 	if err != nil {
 		return nil, err
 	}
-	now := f.Now()
+	now, err := f.Clock(ctx, r.Client)
+	if err != nil {
+		return nil, err
+	}
 	var known map[string]json.RawMessage
 	c := composition{cold: json.Unmarshal(user.Traits, &known) == nil && len(known) == 0}
 	copy(c.input.Seed[:], snapshot[:])

@@ -17,7 +17,8 @@ import (
 type ShownCampaigns struct {
 	Model    projections.Campaigns
 	Clusters projections.Clusters
-	Now      func() time.Time
+	// Clock is what a client's clock says.
+	Clock func(ctx context.Context, client id.Client) (time.Time, error)
 	// Record records an impression of a user who is in the clusters that are
 	// called for, or says that none is allowed any more.
 	Record func(ctx context.Context, client id.Client, user id.User, campaign id.Campaign, showing string,
@@ -29,7 +30,10 @@ var _ Campaigns = ShownCampaigns{}
 // Running implements [Campaigns].
 // Faults: building, quarantined, stale.
 func (s ShownCampaigns) Running(ctx context.Context, client id.Client, user id.User) ([]Running, error) {
-	now := s.Now()
+	now, err := s.Clock(ctx, client)
+	if err != nil {
+		return nil, err
+	}
 	since := now.Add(-ranking.FatigueWindow)
 	found, err := s.Model.Showable(ctx, client, user, now, since, nil)
 	if err == nil && slices.ContainsFunc(found, func(c projections.Showable) bool { return c.Audience != domain.AudienceAll }) {

@@ -117,7 +117,11 @@ func (t *Traveller) Resolve(ctx context.Context, client id.Client, eventual bool
 	if err != nil {
 		return 0, wrongMoment("must be an ordinal, a position, or a time such as 2026-01-31T12:00:00Z")
 	}
-	if moment.After(t.Now()) {
+	now, err := t.Log.TimeOf(ctx, client)
+	if err != nil {
+		return 0, err
+	}
+	if moment.After(now) {
 		return 0, wrongMoment("must not be in the future")
 	}
 	return t.History.SizeAt(ctx, client, eventual, moment)

@@ -110,6 +110,7 @@ var nouns = map[string][]string{
 	"Matches":     {"Matches"},
 	"Feed":        {"Feed"},
 	"Consent":     {"Consents", "Consent"},
+	"Sandboxes":   {"Sandboxes", "Sandbox"},
 	"Segments":    {"Segments", "Segment"},
 	"Traits":      {"Traits"},
 	"Campaigns":   {"Campaigns", "Campaign"},

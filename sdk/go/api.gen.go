@@ -25,6 +25,7 @@ const (
 	CodeCampaignUnknown        ProblemCode = "campaign_unknown"
 	CodeCatchingUp             ProblemCode = "catching_up"
 	CodeClientUnknown          ProblemCode = "client_unknown"
+	CodeClockBackward          ProblemCode = "clock_backward"
 	CodeClusterUnknown         ProblemCode = "cluster_unknown"
 	CodeClusteringRunUnknown   ProblemCode = "clustering_run_unknown"
 	CodeConsentLayerUnknown    ProblemCode = "consent_layer_unknown"
@@ -65,6 +66,7 @@ const (
 	CodeNotAssignable          ProblemCode = "not_assignable"
 	CodeNotFinished            ProblemCode = "not_finished"
 	CodeNotInAudience          ProblemCode = "not_in_audience"
+	CodeNotInSandbox           ProblemCode = "not_in_sandbox"
 	CodeNotReady               ProblemCode = "not_ready"
 	CodeOtherClient            ProblemCode = "other_client"
 	CodeOverloaded             ProblemCode = "overloaded"
@@ -81,6 +83,8 @@ const (
 	CodeRunEnded               ProblemCode = "run_ended"
 	CodeRunInProgress          ProblemCode = "run_in_progress"
 	CodeRunNotCurrent          ProblemCode = "run_not_current"
+	CodeSandboxOnly            ProblemCode = "sandbox_only"
+	CodeSandboxUnknown         ProblemCode = "sandbox_unknown"
 	CodeSecretAlreadyShown     ProblemCode = "secret_already_shown"
 	CodeSegmentBuilding        ProblemCode = "segment_building"
 	CodeSegmentInUse           ProblemCode = "segment_in_use"
@@ -100,6 +104,7 @@ const (
 	CodeTooManyImports         ProblemCode = "too_many_imports"
 	CodeTooManyMembers         ProblemCode = "too_many_members"
 	CodeTooManyNewMembers      ProblemCode = "too_many_new_members"
+	CodeTooManySandboxes       ProblemCode = "too_many_sandboxes"
 	CodeTooManySegments        ProblemCode = "too_many_segments"
 	CodeTooManySignups         ProblemCode = "too_many_signups"
 	CodeTooManyStreams         ProblemCode = "too_many_streams"
@@ -131,6 +136,8 @@ type resources struct {
 	Members *MembersAPI
 	// What servers exchange for tokens.
 	APIKeys *APIKeysAPI
+	// Clients beside a client, to try things out in.
+	Sandboxes *SandboxesAPI
 	// Subscriptions to events, and their deliveries.
 	Webhooks *WebhooksAPI
 	// What webhooks tell of, to be pulled or followed.
@@ -165,6 +172,7 @@ func newResources(c *caller) resources {
 		Client:         &ClientAPI{c},
 		Members:        &MembersAPI{c},
 		APIKeys:        &APIKeysAPI{c},
+		Sandboxes:      &SandboxesAPI{c},
 		Webhooks:       &WebhooksAPI{c},
 		Events:         &EventsAPI{c},
 		Users:          &UsersAPI{c},
@@ -218,7 +226,8 @@ func (r *AuthenticationAPI) CreateSession(ctx context.Context, body TokenRequest
 //
 // The token is like that of a login, bears the session in its claim `sid`, and ends within a second
 // of the session. A secret that is not that of a session which lasts is answered with 401
-// `invalid_session`.
+// `invalid_session`. With the `client_id` of a sandbox beside the session's client, it is a token
+// of the sandbox; of any other client, 403 `other_client`.
 //
 // POST /auth/sessions/token
 func (r *AuthenticationAPI) GetSessionToken(ctx context.Context, body SessionTokenRequest, opts ...Option) (*LoggedIn, error) {
@@ -463,6 +472,100 @@ func (r *APIKeysAPI) Create(ctx context.Context, body NewAPIKey, opts ...Option)
 // DELETE /api/v1/clients/{client_id}/api_keys/{key_id}
 func (r *APIKeysAPI) Revoke(ctx context.Context, keyID string, opts ...Option) error {
 	return r.c.done(ctx, request{operation: "revokeAPIKey", method: http.MethodDelete, path: "/api/v1/clients/" + clientInPath + "/api_keys/" + segment(keyID)}, opts)
+}
+
+// SandboxesAPI: Clients beside a client, to try things out in.
+type SandboxesAPI struct{ c *caller }
+
+// GetClock: What the client's clock says.
+//
+// That of a client that is no sandbox is the service's.
+//
+// GET /api/v1/clients/{client_id}/clock
+func (r *SandboxesAPI) GetClock(ctx context.Context, opts ...Option) (*Clock, error) {
+	return answer[Clock](ctx, r.c, request{operation: "getClock", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/clock"}, opts)
+}
+
+// MoveClock: Move the clock of a sandbox.
+//
+// Forward only (else 409 `clock_backward`), and only in a sandbox (else 409 `sandbox_only`). From
+// then on it goes on at its pace. What is due by then happens, once: campaigns start and end,
+// segments judge anew what rests on time, and webhooks that wait are tried again. It moves when
+// things are said to have happened, schedules, pacing, caps and windows; never tokens, sessions,
+// rates, leases, how long things are kept, nor `webhook-timestamp`.
+//
+// POST /api/v1/clients/{client_id}/clock
+func (r *SandboxesAPI) MoveClock(ctx context.Context, body ClockMove, opts ...Option) (*Clock, error) {
+	return answer[Clock](ctx, r.c, request{operation: "moveClock", method: http.MethodPost, path: "/api/v1/clients/" + clientInPath + "/clock", body: body, takesKey: true}, opts)
+}
+
+// ListSandboxesParams narrows what is answered; what is left out is not sent.
+type ListSandboxesParams struct {
+	// How many a page holds at most; fewer where they are large.
+	Limit *int64 `json:"limit,omitzero"`
+	// The `next_cursor` of the page before.
+	Cursor string `json:"cursor,omitzero"`
+}
+
+func (p ListSandboxesParams) query() query {
+	var q query
+	q.add("limit", p.Limit)
+	q.add("cursor", p.Cursor)
+	return q
+}
+
+// List: List the sandboxes.
+//
+// In the order in which they were made. A sandbox has none.
+//
+// It fetches a page at a time and ends with the first error.
+//
+// GET /api/v1/clients/{client_id}/sandboxes
+func (r *SandboxesAPI) List(ctx context.Context, params ListSandboxesParams, opts ...Option) iter.Seq2[Sandbox, error] {
+	return items(ctx, r.c, request{operation: "listSandboxes", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sandboxes", query: params.query()}, opts, func(p *SandboxList) ([]Sandbox, *string) { return p.Data, p.NextCursor })
+}
+
+// ListPage: List the sandboxes.
+//
+// In the order in which they were made. A sandbox has none.
+//
+// It fetches one page.
+//
+// GET /api/v1/clients/{client_id}/sandboxes
+func (r *SandboxesAPI) ListPage(ctx context.Context, params ListSandboxesParams, opts ...Option) (*SandboxList, error) {
+	return answer[SandboxList](ctx, r.c, request{operation: "listSandboxes", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sandboxes", query: params.query()}, opts)
+}
+
+// Create: Make a sandbox.
+//
+// A client beside this one, with users, webhooks, API keys and rates of its own, and no members:
+// those of this client log in to it, by its id at `POST /auth/token` or with `client_id` at `POST
+// /auth/sessions/token`, in the same role, and lose it with their membership here. A client has at
+// most 10: else 409 `too_many_sandboxes`.
+//
+// POST /api/v1/clients/{client_id}/sandboxes
+func (r *SandboxesAPI) Create(ctx context.Context, body NewSandbox, opts ...Option) (*Sandbox, error) {
+	return answer[Sandbox](ctx, r.c, request{operation: "createSandbox", method: http.MethodPost, path: "/api/v1/clients/" + clientInPath + "/sandboxes", body: body, takesKey: true}, opts)
+}
+
+// Delete: Delete a sandbox.
+//
+// For good: the keys of all that is sealed in it are destroyed, its tokens and API keys are void,
+// and its streams and deliveries end within a second. Where there is too much in it for one
+// request, it is answered with 503 and goes on; repeat it to hear of the end.
+//
+// DELETE /api/v1/clients/{client_id}/sandboxes/{sandbox_id}
+func (r *SandboxesAPI) Delete(ctx context.Context, sandboxID string, opts ...Option) error {
+	return r.c.done(ctx, request{operation: "deleteSandbox", method: http.MethodDelete, path: "/api/v1/clients/" + clientInPath + "/sandboxes/" + segment(sandboxID)}, opts)
+}
+
+// Get: Get a sandbox.
+//
+// A sandbox beside this client, as long as it was not deleted.
+//
+// GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}
+func (r *SandboxesAPI) Get(ctx context.Context, sandboxID string, opts ...Option) (*Sandbox, error) {
+	return answer[Sandbox](ctx, r.c, request{operation: "getSandbox", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sandboxes/" + segment(sandboxID)}, opts)
 }
 
 // WebhooksAPI: Subscriptions to events, and their deliveries.
@@ -2644,6 +2747,8 @@ type ClientDetails struct {
 	CreatedAt time.Time `json:"created_at"`
 	// The client's id, `cli_…`.
 	ID string `json:"id"`
+	// `false` for a sandbox.
+	Livemode bool `json:"livemode"`
 	// The company's name.
 	Name string `json:"name"`
 	// What the client has decided.
@@ -2735,6 +2840,20 @@ type ClientUser struct {
 	// `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
 	// reads, the history, its proofs and states of the past too.
 	Role Role `json:"role"`
+}
+
+// Clock: What the clock of a client says.
+type Clock struct {
+	// How far it is ahead of the service's; 0 where it was never moved.
+	AheadSeconds float64 `json:"ahead_seconds"`
+	// A time in UTC with microseconds (RFC 3339).
+	Now time.Time `json:"now"`
+}
+
+// ClockMove: What the clock is to say.
+type ClockMove struct {
+	// What it is to say, at most 10 years from now.
+	To time.Time `json:"to"`
 }
 
 // Cluster: Users who are alike.
@@ -4019,6 +4138,14 @@ type NewMember struct {
 	Role Role `json:"role"`
 }
 
+// NewSandbox: A sandbox to make.
+type NewSandbox struct {
+	// A name without control characters.
+	Name string `json:"name"`
+	// After how many seconds it deletes itself; without, it stays.
+	ExpiresIn *int64 `json:"expires_in,omitzero"`
+}
+
 // NewSegment: A segment to create.
 type NewSegment struct {
 	// A name without control characters.
@@ -4366,6 +4493,30 @@ type RunVerdict struct {
 	Users *int64 `json:"users,omitzero"`
 }
 
+// Sandbox: A sandbox: a client beside a client.
+type Sandbox struct {
+	// A time in UTC with microseconds (RFC 3339).
+	CreatedAt time.Time `json:"created_at"`
+	// A time in UTC with microseconds (RFC 3339); null where there is none.
+	ExpiresAt *time.Time `json:"expires_at"`
+	// The client's id, `cli_…`.
+	ID string `json:"id"`
+	// Always `false`.
+	Livemode bool `json:"livemode"`
+	// A name without control characters.
+	Name string `json:"name"`
+	// The client beside which it stands, `cli_…`.
+	ParentID string `json:"parent_id"`
+}
+
+// SandboxList:
+type SandboxList struct {
+	// The sandboxes of this page.
+	Data []Sandbox `json:"data"`
+	// Where the next page starts; null after the last.
+	NextCursor *string `json:"next_cursor"`
+}
+
 // Segment: A group of users by a rule.
 type Segment struct {
 	// A time in UTC with microseconds (RFC 3339).
@@ -4568,6 +4719,8 @@ type SessionToken struct {
 type SessionTokenRequest struct {
 	// The `secret` that the opening of the session answered.
 	Secret string `json:"secret"`
+	// The session's client, or a sandbox beside it, `cli_…`. Without, the session's client.
+	ClientID *string `json:"client_id,omitzero"`
 }
 
 // SignedUp: A new client, its owner and a token.

@@ -34,6 +34,7 @@ type Config struct {
 	APIKey  string // KINDRED_API_KEY where it is empty
 	Token   string // one of a login, instead of an API key; it is not renewed
 	Session string // the secret of a session, instead of an API key; its tokens are renewed
+	Sandbox string // with a session: the sandbox beside its client, cli_…, that its tokens are to be of
 	Open    bool   // no credentials, nor those of the environment: for logging in and signing up
 	BaseURL string // KINDRED_URL where it is empty; https, or http to this machine
 
@@ -78,7 +79,9 @@ func New(config Config) (*Client, error) {
 	}
 	c.tokens = &tokens{key: config.APIKey, exchange: c.exchange}
 	if config.Session != "" {
-		c.tokens = &tokens{key: config.Session, exchange: c.renew}
+		c.tokens = &tokens{key: config.Session, exchange: func(ctx context.Context, secret string) (*token, error) {
+			return c.renew(ctx, secret, config.Sandbox)
+		}}
 	}
 	if config.Token != "" {
 		c.tokens.current = &token{text: config.Token, client: audience(config.Token), fixed: true}

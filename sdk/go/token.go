@@ -99,10 +99,14 @@ func (c *caller) exchange(ctx context.Context, key string) (*token, error) {
 	return newToken(out.Data.Token, out.Data.ExpiresIn, asked), nil
 }
 
-// renew asks for a token with the secret of a session.
-func (c *caller) renew(ctx context.Context, secret string) (*token, error) {
+// renew asks for a token with the secret of a session: of its client, or of a sandbox.
+func (c *caller) renew(ctx context.Context, secret, sandbox string) (*token, error) {
 	var out LoggedIn
-	r := request{operation: "getSessionToken", method: http.MethodPost, path: "/auth/sessions/token", body: SessionTokenRequest{Secret: secret}, open: true}
+	asking := SessionTokenRequest{Secret: secret}
+	if sandbox != "" {
+		asking.ClientID = &sandbox
+	}
+	r := request{operation: "getSessionToken", method: http.MethodPost, path: "/auth/sessions/token", body: asking, open: true}
 	asked := time.Now()
 	err := c.send(ctx, r, call{header: http.Header{}}, func(resp *http.Response) error { return readInto(resp, &out) })
 	if err != nil {

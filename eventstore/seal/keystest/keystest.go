@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) seal.Keys) {
 		"the first key of a subject counts":                    fixture.firstSubject,
 		"a destroyed key is a tombstone, and stays one":        fixture.destroyed,
 		"a subject without a key can be destroyed as well":     fixture.destroyedBefore,
+		"with a client go all of its keys, and none comes":     fixture.destroyedClient,
 		"many makers agree on one key":                         fixture.makersAgree,
 		"making never brings back what is destroyed meanwhile": fixture.makeRacesDestroy,
 		"a lookup finds one subject, until that is destroyed":  fixture.lookup,
@@ -150,6 +151,49 @@ func (t fixture) destroyedBefore() {
 		[]seal.SubjectKey{{Client: acme, Subject: "usr_1", WrappedKey: key("1")}})
 	check(t.T, len(got), 1, err)
 	checkTombstone(t.T, got[0].WrappedKey, nil)
+}
+
+func (t fixture) destroyedClient() {
+	under := func(name, root string) seal.WrappedKey {
+		return seal.WrappedKey{ID: name, Under: root, Wrapped: []byte("wrapped " + name)}
+	}
+	ada := bytes.Repeat([]byte{1}, 16)
+	theirs := seal.SubjectKey{Client: bolt, Subject: "usr_1", Lookup: ada, WrappedKey: under("3", "b")}
+	subjects := []seal.SubjectKey{
+		{Client: acme, Subject: "usr_1", Lookup: ada, WrappedKey: under("1", "a")},
+		{Client: acme, Subject: "whk_1", WrappedKey: under("2", "a")},
+		theirs,
+	}
+	for root, client := range map[string]id.Client{"a": acme, "b": bolt} {
+		for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
+			_, err := t.keys.MakeRoot(t.Context(), seal.RootKey{Kind: kind, Client: client, WrappedKey: key(root)})
+			check(t.T, 0, 0, err)
+		}
+	}
+	_, err := t.keys.MakeSubjects(t.Context(), subjects)
+	check(t.T, 0, 0, err)
+	for range 2 {
+		for more := true; more; {
+			more, err = t.keys.DestroyClient(t.Context(), acme)
+			check(t.T, 0, 0, err)
+		}
+		for _, one := range subjects[:2] {
+			got, err := t.keys.Subject(t.Context(), acme, one.Subject)
+			checkTombstone(t.T, got, err)
+		}
+		for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
+			got, err := t.keys.MakeRoot(t.Context(), seal.RootKey{Kind: kind, Client: acme, WrappedKey: key("late")})
+			checkTombstone(t.T, got, err)
+		}
+	}
+	found, err := t.keys.Find(t.Context(), acme, [][]byte{ada})
+	check(t.T, found, []string{""}, err)
+	roots, err := t.keys.RootsNotUnder(t.Context(), "new", 10)
+	check(t.T, len(roots), 2, err)
+	got, err := t.keys.Subject(t.Context(), bolt, "usr_1")
+	check(t.T, got, theirs.WrappedKey, err)
+	kept, err := t.keys.Root(t.Context(), seal.ClientKey, bolt)
+	check(t.T, kept, key("b"), err)
 }
 
 func (t fixture) lookup() {

@@ -62,9 +62,9 @@ func (k Keys) MakeRoot(ctx context.Context, key seal.RootKey) (seal.WrappedKey, 
 }
 
 const selectRootsNotUnder = `
-(SELECT 'client key', client, id, master, wrapped FROM client_keys WHERE master <> $1 LIMIT $2)
+(SELECT 'client key', client, id, master, wrapped FROM client_keys WHERE master <> $1 AND wrapped <> '' LIMIT $2)
 UNION ALL
-(SELECT 'pepper', client, id, master, wrapped FROM peppers WHERE master <> $1 LIMIT $2)
+(SELECT 'pepper', client, id, master, wrapped FROM peppers WHERE master <> $1 AND wrapped <> '' LIMIT $2)
 LIMIT $2`
 
 // RootsNotUnder lists root keys that another master key wraps.
@@ -298,6 +298,47 @@ func (k Keys) Destroy(ctx context.Context, client id.Client, subject string) err
 		return fmt.Errorf("destroy the key of %s: %w", subject, err)
 	}
 	return nil
+}
+
+const (
+	// destroyBatch is how many keys one statement destroys.
+	// limit: log | keys of a deleted client that are destroyed in one statement | {destroyBatch}
+	destroyBatch = 5_000
+	// No key leaves an epoch as long as the epochs are held: what a look finds is all.
+	holdEpochs = `SELECT count(*) FROM (SELECT FROM public.epochs FOR KEY SHARE) e`
+	// A client's keys are found by what they are under, which an index holds.
+	destroySubjects = `
+UPDATE public.subject_keys k SET wrapped = NULL, lookup = NULL, destroyed_at = now()
+FROM (
+	SELECT s.client, s.subject FROM public.client_keys c, LATERAL (SELECT c.id AS under UNION ALL SELECT e.id || '/' || c.id FROM public.epochs e) u
+	JOIN public.subject_keys s ON s.client_key = u.under AND s.wrapped IS NOT NULL AND s.client = $1
+	WHERE c.client = $1 LIMIT $2
+) d
+WHERE k.client = d.client AND k.subject = d.subject`
+	destroyRoot = `
+INSERT INTO %s AS k (client, id, master, wrapped) VALUES ($1, '', '', '')
+ON CONFLICT (client) DO UPDATE SET wrapped = '', master = '' WHERE k.wrapped <> ''`
+)
+
+// DestroyClient destroys some more of a client's keys.
+func (k Keys) DestroyClient(ctx context.Context, client id.Client) (more bool, err error) {
+	err = pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, holdEpochs); err != nil {
+			return err
+		}
+		done, err := tx.Exec(ctx, destroySubjects, client, destroyBatch)
+		more = err == nil && done.RowsAffected() == destroyBatch
+		return err
+	})
+	if err != nil || more {
+		return more, err
+	}
+	for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
+		if err := k.change(ctx, 1, fmt.Sprintf(destroyRoot, table(kind)), client); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 const burySubjects = `

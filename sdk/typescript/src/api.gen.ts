@@ -19,6 +19,7 @@ export type ProblemCode =
   | "campaign_unknown"
   | "catching_up"
   | "client_unknown"
+  | "clock_backward"
   | "cluster_unknown"
   | "clustering_run_unknown"
   | "consent_layer_unknown"
@@ -59,6 +60,7 @@ export type ProblemCode =
   | "not_assignable"
   | "not_finished"
   | "not_in_audience"
+  | "not_in_sandbox"
   | "not_ready"
   | "other_client"
   | "overloaded"
@@ -75,6 +77,8 @@ export type ProblemCode =
   | "run_ended"
   | "run_in_progress"
   | "run_not_current"
+  | "sandbox_only"
+  | "sandbox_unknown"
   | "secret_already_shown"
   | "segment_building"
   | "segment_in_use"
@@ -94,6 +98,7 @@ export type ProblemCode =
   | "too_many_imports"
   | "too_many_members"
   | "too_many_new_members"
+  | "too_many_sandboxes"
   | "too_many_segments"
   | "too_many_signups"
   | "too_many_streams"
@@ -125,6 +130,8 @@ export abstract class Resources {
   readonly members: MembersAPI;
   /** What servers exchange for tokens. */
   readonly apiKeys: APIKeysAPI;
+  /** Clients beside a client, to try things out in. */
+  readonly sandboxes: SandboxesAPI;
   /** Subscriptions to events, and their deliveries. */
   readonly webhooks: WebhooksAPI;
   /** What webhooks tell of, to be pulled or followed. */
@@ -158,6 +165,7 @@ export abstract class Resources {
     this.client = new ClientAPI(c);
     this.members = new MembersAPI(c);
     this.apiKeys = new APIKeysAPI(c);
+    this.sandboxes = new SandboxesAPI(c);
     this.webhooks = new WebhooksAPI(c);
     this.events = new EventsAPI(c);
     this.users = new UsersAPI(c);
@@ -224,7 +232,8 @@ export class AuthenticationAPI {
    *
    * The token is like that of a login, bears the session in its claim `sid`, and ends within a
    * second of the session. A secret that is not that of a session which lasts is answered with 401
-   * `invalid_session`.
+   * `invalid_session`. With the `client_id` of a sandbox beside the session's client, it is a token
+   * of the sandbox; of any other client, 403 `other_client`.
    *
    * `POST /auth/sessions/token`
    */
@@ -466,6 +475,106 @@ export class APIKeysAPI {
    */
   revoke(keyId: string, options?: CallOptions): Promise<void> {
     return done(this.#c, { operation: "revokeAPIKey", method: "DELETE", path: `/api/v1/clients/${clientInPath}/api_keys/${segment(keyId)}` }, options);
+  }
+}
+
+/** Clients beside a client, to try things out in. */
+export class SandboxesAPI {
+  readonly #c: Caller;
+
+  /** @internal */
+  constructor(c: Caller) {
+    this.#c = c;
+  }
+
+  /**
+   * What the client's clock says.
+   *
+   * That of a client that is no sandbox is the service's.
+   *
+   * `GET /api/v1/clients/{client_id}/clock`
+   */
+  getClock(options?: CallOptions): Promise<Clock> {
+    return answer(this.#c, { operation: "getClock", method: "GET", path: `/api/v1/clients/${clientInPath}/clock` }, options);
+  }
+
+  /**
+   * Move the clock of a sandbox.
+   *
+   * Forward only (else 409 `clock_backward`), and only in a sandbox (else 409 `sandbox_only`). From
+   * then on it goes on at its pace. What is due by then happens, once: campaigns start and end,
+   * segments judge anew what rests on time, and webhooks that wait are tried again. It moves when
+   * things are said to have happened, schedules, pacing, caps and windows; never tokens, sessions,
+   * rates, leases, how long things are kept, nor `webhook-timestamp`.
+   *
+   * `POST /api/v1/clients/{client_id}/clock`
+   */
+  moveClock(body: ClockMove, options?: CallOptions): Promise<Clock> {
+    return answer(this.#c, { operation: "moveClock", method: "POST", path: `/api/v1/clients/${clientInPath}/clock`, body, takesKey: true }, options);
+  }
+
+  /**
+   * List the sandboxes.
+   *
+   * In the order in which they were made. A sandbox has none.
+   *
+   * It fetches a page at a time.
+   *
+   * `GET /api/v1/clients/{client_id}/sandboxes`
+   */
+  list(params: ListSandboxesParams = {}, options?: CallOptions): AsyncGenerator<Sandbox, void, undefined> {
+    return items<Sandbox>(this.#c, { operation: "listSandboxes", method: "GET", path: `/api/v1/clients/${clientInPath}/sandboxes`, query: { ...params } }, options);
+  }
+
+  /**
+   * List the sandboxes.
+   *
+   * In the order in which they were made. A sandbox has none.
+   *
+   * It fetches one page.
+   *
+   * `GET /api/v1/clients/{client_id}/sandboxes`
+   */
+  listPage(params: ListSandboxesParams = {}, options?: CallOptions): Promise<SandboxList> {
+    return answer(this.#c, { operation: "listSandboxes", method: "GET", path: `/api/v1/clients/${clientInPath}/sandboxes`, query: { ...params } }, options);
+  }
+
+  /**
+   * Make a sandbox.
+   *
+   * A client beside this one, with users, webhooks, API keys and rates of its own, and no members:
+   * those of this client log in to it, by its id at `POST /auth/token` or with `client_id` at `POST
+   * /auth/sessions/token`, in the same role, and lose it with their membership here. A client has
+   * at most 10: else 409 `too_many_sandboxes`.
+   *
+   * `POST /api/v1/clients/{client_id}/sandboxes`
+   */
+  create(body: NewSandbox, options?: CallOptions): Promise<Sandbox> {
+    return answer(this.#c, { operation: "createSandbox", method: "POST", path: `/api/v1/clients/${clientInPath}/sandboxes`, body, takesKey: true }, options);
+  }
+
+  /**
+   * Delete a sandbox.
+   *
+   * For good: the keys of all that is sealed in it are destroyed, its tokens and API keys are void,
+   * and its streams and deliveries end within a second. Where there is too much in it for one
+   * request, it is answered with 503 and goes on; repeat it to hear of the end.
+   *
+   * `DELETE /api/v1/clients/{client_id}/sandboxes/{sandbox_id}`
+   */
+  delete(sandboxId: string, options?: CallOptions): Promise<void> {
+    return done(this.#c, { operation: "deleteSandbox", method: "DELETE", path: `/api/v1/clients/${clientInPath}/sandboxes/${segment(sandboxId)}` }, options);
+  }
+
+  /**
+   * Get a sandbox.
+   *
+   * A sandbox beside this client, as long as it was not deleted.
+   *
+   * `GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}`
+   */
+  get(sandboxId: string, options?: CallOptions): Promise<Sandbox> {
+    return answer(this.#c, { operation: "getSandbox", method: "GET", path: `/api/v1/clients/${clientInPath}/sandboxes/${segment(sandboxId)}` }, options);
   }
 }
 
@@ -2132,6 +2241,14 @@ export interface ListAPIKeysParams {
   cursor?: string;
 }
 
+/** Narrows what `listSandboxes` answers; what is left out is not sent. */
+export interface ListSandboxesParams {
+  /** How many a page holds at most; fewer where they are large. */
+  limit?: number;
+  /** The `next_cursor` of the page before. */
+  cursor?: string;
+}
+
 /** Narrows what `listWebhooks` answers; what is left out is not sent. */
 export interface ListWebhooksParams {
   /** Only those of this status. */
@@ -2798,6 +2915,8 @@ export interface ClientDetails {
   created_at: string;
   /** The client's id, `cli_…`. */
   id: string;
+  /** `false` for a sandbox. */
+  livemode: boolean;
   /** The company's name. */
   name: string;
   /** What the client has decided. */
@@ -2895,6 +3014,20 @@ export interface ClientUser {
    * reads, the history, its proofs and states of the past too.
    */
   role: Role;
+}
+
+/** What the clock of a client says. */
+export interface Clock {
+  /** How far it is ahead of the service's; 0 where it was never moved. */
+  ahead_seconds: number;
+  /** A time in UTC with microseconds (RFC 3339). */
+  now: string;
+}
+
+/** What the clock is to say. */
+export interface ClockMove {
+  /** What it is to say, at most 10 years from now. */
+  to: string;
 }
 
 /** Users who are alike. */
@@ -4183,6 +4316,14 @@ export interface NewMember {
   role: Role;
 }
 
+/** A sandbox to make. */
+export interface NewSandbox {
+  /** A name without control characters. */
+  name: string;
+  /** After how many seconds it deletes itself; without, it stays. */
+  expires_in?: number;
+}
+
 /** A segment to create. */
 export interface NewSegment {
   /** A name without control characters. */
@@ -4532,6 +4673,29 @@ export interface RunVerdict {
   users?: number;
 }
 
+/** A sandbox: a client beside a client. */
+export interface Sandbox {
+  /** A time in UTC with microseconds (RFC 3339). */
+  created_at: string;
+  /** A time in UTC with microseconds (RFC 3339); null where there is none. */
+  expires_at: string | null;
+  /** The client's id, `cli_…`. */
+  id: string;
+  /** Always `false`. */
+  livemode: boolean;
+  /** A name without control characters. */
+  name: string;
+  /** The client beside which it stands, `cli_…`. */
+  parent_id: string;
+}
+
+export interface SandboxList {
+  /** The sandboxes of this page. */
+  data: Array<Sandbox>;
+  /** Where the next page starts; null after the last. */
+  next_cursor: string | null;
+}
+
 /** A group of users by a rule. */
 export interface Segment {
   /** A time in UTC with microseconds (RFC 3339). */
@@ -4715,6 +4879,8 @@ export interface SessionToken {
 export interface SessionTokenRequest {
   /** The `secret` that the opening of the session answered. */
   secret: string;
+  /** The session's client, or a sandbox beside it, `cli_…`. Without, the session's client. */
+  client_id?: string;
 }
 
 /** A new client, its owner and a token. */

@@ -18,6 +18,7 @@ class Resources:
         self.client = ClientAPI(caller)
         self.members = MembersAPI(caller)
         self.api_keys = APIKeysAPI(caller)
+        self.sandboxes = SandboxesAPI(caller)
         self.webhooks = WebhooksAPI(caller)
         self.events = EventsAPI(caller)
         self.users = UsersAPI(caller)
@@ -75,7 +76,8 @@ class AuthenticationAPI:
 
         The token is like that of a login, bears the session in its claim `sid`, and ends within a
         second of the session. A secret that is not that of a session which lasts is answered with
-        401 `invalid_session`.
+        401 `invalid_session`. With the `client_id` of a sandbox beside the session's client, it is
+        a token of the sandbox; of any other client, 403 `other_client`.
 
         ``POST /auth/sessions/token``
         """
@@ -275,6 +277,89 @@ class APIKeysAPI:
         ``DELETE /api/v1/clients/{client_id}/api_keys/{key_id}``
         """
         self._c.done(Request("revokeAPIKey", "DELETE", f"/api/v1/clients/{CLIENT}/api_keys/{segment(key_id)}"), Call(timeout=timeout, on_answer=on_answer))
+
+
+class SandboxesAPI:
+    """Clients beside a client, to try things out in."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._c = caller
+
+    def get_clock(self, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Clock:
+        """What the client's clock says.
+
+        That of a client that is no sandbox is the service's.
+
+        ``GET /api/v1/clients/{client_id}/clock``
+        """
+        return self._c.answer(Request("getClock", "GET", f"/api/v1/clients/{CLIENT}/clock"), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def move_clock(self, body: t.ClockMove, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Clock:
+        """Move the clock of a sandbox.
+
+        Forward only (else 409 `clock_backward`), and only in a sandbox (else 409 `sandbox_only`).
+        From then on it goes on at its pace. What is due by then happens, once: campaigns start and
+        end, segments judge anew what rests on time, and webhooks that wait are tried again. It
+        moves when things are said to have happened, schedules, pacing, caps and windows; never
+        tokens, sessions, rates, leases, how long things are kept, nor `webhook-timestamp`.
+
+        ``POST /api/v1/clients/{client_id}/clock``
+        """
+        return self._c.answer(Request("moveClock", "POST", f"/api/v1/clients/{CLIENT}/clock", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def list(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Sandbox]:
+        """List the sandboxes.
+
+        In the order in which they were made. A sandbox has none.
+
+        It fetches a page at a time.
+
+        ``GET /api/v1/clients/{client_id}/sandboxes``
+        """
+        return self._c.items(Request("listSandboxes", "GET", f"/api/v1/clients/{CLIENT}/sandboxes", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+
+    def list_page(self, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SandboxList:
+        """List the sandboxes.
+
+        In the order in which they were made. A sandbox has none.
+
+        It fetches one page.
+
+        ``GET /api/v1/clients/{client_id}/sandboxes``
+        """
+        return self._c.answer(Request("listSandboxes", "GET", f"/api/v1/clients/{CLIENT}/sandboxes", query={"limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def create(self, body: t.NewSandbox, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Sandbox:
+        """Make a sandbox.
+
+        A client beside this one, with users, webhooks, API keys and rates of its own, and no
+        members: those of this client log in to it, by its id at `POST /auth/token` or with
+        `client_id` at `POST /auth/sessions/token`, in the same role, and lose it with their
+        membership here. A client has at most 10: else 409 `too_many_sandboxes`.
+
+        ``POST /api/v1/clients/{client_id}/sandboxes``
+        """
+        return self._c.answer(Request("createSandbox", "POST", f"/api/v1/clients/{CLIENT}/sandboxes", body=body, takes_key=True), Call(idempotency_key=idempotency_key, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
+    def delete(self, sandbox_id: str, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
+        """Delete a sandbox.
+
+        For good: the keys of all that is sealed in it are destroyed, its tokens and API keys are
+        void, and its streams and deliveries end within a second. Where there is too much in it for
+        one request, it is answered with 503 and goes on; repeat it to hear of the end.
+
+        ``DELETE /api/v1/clients/{client_id}/sandboxes/{sandbox_id}``
+        """
+        self._c.done(Request("deleteSandbox", "DELETE", f"/api/v1/clients/{CLIENT}/sandboxes/{segment(sandbox_id)}"), Call(timeout=timeout, on_answer=on_answer))
+
+    def get(self, sandbox_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Sandbox:
+        """Get a sandbox.
+
+        A sandbox beside this client, as long as it was not deleted.
+
+        ``GET /api/v1/clients/{client_id}/sandboxes/{sandbox_id}``
+        """
+        return self._c.answer(Request("getSandbox", "GET", f"/api/v1/clients/{CLIENT}/sandboxes/{segment(sandbox_id)}"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
 
 class WebhooksAPI:

@@ -22,6 +22,7 @@ ProblemCode = Literal[
     "campaign_unknown",
     "catching_up",
     "client_unknown",
+    "clock_backward",
     "cluster_unknown",
     "clustering_run_unknown",
     "consent_layer_unknown",
@@ -62,6 +63,7 @@ ProblemCode = Literal[
     "not_assignable",
     "not_finished",
     "not_in_audience",
+    "not_in_sandbox",
     "not_ready",
     "other_client",
     "overloaded",
@@ -78,6 +80,8 @@ ProblemCode = Literal[
     "run_ended",
     "run_in_progress",
     "run_not_current",
+    "sandbox_only",
+    "sandbox_unknown",
     "secret_already_shown",
     "segment_building",
     "segment_in_use",
@@ -97,6 +101,7 @@ ProblemCode = Literal[
     "too_many_imports",
     "too_many_members",
     "too_many_new_members",
+    "too_many_sandboxes",
     "too_many_segments",
     "too_many_signups",
     "too_many_streams",
@@ -483,6 +488,8 @@ class ClientDetails(TypedDict):
     created_at: str
     # The client's id, `cli_…`.
     id: str
+    # `false` for a sandbox.
+    livemode: bool
     # The company's name.
     name: str
     # What the client has decided.
@@ -560,6 +567,20 @@ class ClientUser(TypedDict):
     # `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
     # reads, the history, its proofs and states of the past too.
     role: Role
+
+
+class Clock(TypedDict):
+    """What the clock of a client says."""
+    # How far it is ahead of the service's; 0 where it was never moved.
+    ahead_seconds: float
+    # A time in UTC with microseconds (RFC 3339).
+    now: str
+
+
+class ClockMove(TypedDict):
+    """What the clock is to say."""
+    # What it is to say, at most 10 years from now.
+    to: str
 
 
 class Cluster(TypedDict):
@@ -1752,6 +1773,14 @@ class NewMember(TypedDict):
     role: Role
 
 
+class NewSandbox(TypedDict):
+    """A sandbox to make."""
+    # A name without control characters.
+    name: str
+    # After how many seconds it deletes itself; without, it stays.
+    expires_in: NotRequired[int]
+
+
 class NewSegment(TypedDict):
     """A segment to create."""
     # A name without control characters.
@@ -2051,6 +2080,29 @@ class RunVerdict(TypedDict):
     users: NotRequired[int]
 
 
+class Sandbox(TypedDict):
+    """A sandbox: a client beside a client."""
+    # A time in UTC with microseconds (RFC 3339).
+    created_at: str
+    # A time in UTC with microseconds (RFC 3339); null where there is none.
+    expires_at: str | None
+    # The client's id, `cli_…`.
+    id: str
+    # Always `false`.
+    livemode: bool
+    # A name without control characters.
+    name: str
+    # The client beside which it stands, `cli_…`.
+    parent_id: str
+
+
+class SandboxList(TypedDict):
+    # The sandboxes of this page.
+    data: list[Sandbox]
+    # Where the next page starts; null after the last.
+    next_cursor: str | None
+
+
 class Segment(TypedDict):
     """A group of users by a rule."""
     # A time in UTC with microseconds (RFC 3339).
@@ -2213,6 +2265,8 @@ class SessionTokenRequest(TypedDict):
     """The secret of a session."""
     # The `secret` that the opening of the session answered.
     secret: str
+    # The session's client, or a sandbox beside it, `cli_…`. Without, the session's client.
+    client_id: NotRequired[str]
 
 
 class SignedUp(TypedDict):

@@ -1,0 +1,46 @@
+package policies
+
+import (
+	"context"
+	"time"
+
+	"kindred/commands"
+	"kindred/domain/id"
+)
+
+const (
+	sandboxPause = time.Second
+	// limit: models | sandboxes that are deleted in one sweep, since their time is over | {sandboxBatch}
+	sandboxBatch   = 100
+	sandboxTimeout = time.Minute // in which one is deleted, so that it keeps back no other
+	sandboxesActor = "policy:sandboxes"
+)
+
+// Sandboxes finds sandboxes whose time is over.
+type Sandboxes interface {
+	// Due returns at most limit of them, each with the client beside which it stands.
+	Due(ctx context.Context, now time.Time, limit int) (map[id.Client]id.Client, error)
+}
+
+// EndSandboxes deletes the sandboxes whose time is over. One that fails keeps back no
+// other.
+// Faults: busy.
+func (p *Policies) EndSandboxes(ctx context.Context) error {
+	due, err := p.Sandboxes.Due(ctx, p.Now(), sandboxBatch)
+	if err != nil {
+		return err
+	}
+	for sandbox, parent := range due {
+		if err := p.endSandbox(ctx, parent, sandbox); err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "sandbox not deleted, trying again", "client", sandbox, "error", err)
+		}
+	}
+	return nil
+}
+
+func (p *Policies) endSandbox(ctx context.Context, parent, sandbox id.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
+	defer cancel()
+	_, err := p.Commands.EndSandbox(ctx, commands.Call{Client: parent, Actor: sandboxesActor}, sandbox)
+	return err
+}

@@ -1,0 +1,123 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// Sandboxes is the read model of the sandboxes beside each client, and of the clocks of
+// sandboxes.
+type Sandboxes struct{ Reader }
+
+// Sandbox is a sandbox that was not deleted.
+type Sandbox struct {
+	ID              id.Client
+	Name            string
+	CreatedAt       time.Time
+	ExpiresAt       *time.Time // nil: it does not delete itself
+	CreatedPosition eventstore.Position
+}
+
+// Name of the read model.
+func (Sandboxes) Name() string { return "sandboxes" }
+
+// Wants says which events the model is made of.
+func (Sandboxes) Wants(t string) bool {
+	return t == "sandbox.added" || t == "sandbox.removed" || t == "client.clock_moved"
+}
+
+// Version of the read model's tables.
+func (Sandboxes) Version() int { return 1 }
+
+// Schema of the read model.
+func (Sandboxes) Schema() string {
+	return `
+CREATE TABLE sandboxes (
+	client           text COLLATE "C" NOT NULL, -- beside which it stands
+	id               text COLLATE "C" NOT NULL,
+	created_position log_position NOT NULL,
+	name             text NOT NULL,
+	created_at       timestamptz NOT NULL,
+	expires_at       timestamptz,
+	PRIMARY KEY (client, id)
+);
+CREATE INDEX sandboxes_listed ON sandboxes (client, created_position);
+CREATE INDEX sandboxes_due ON sandboxes (expires_at) WHERE expires_at IS NOT NULL;
+CREATE TABLE sandbox_clocks (
+	client text COLLATE "C" NOT NULL PRIMARY KEY, -- the sandbox
+	ahead  interval NOT NULL -- of the machine's clock
+);`
+}
+
+const (
+	insertSandbox = `
+INSERT INTO sandboxes (client, id, created_position, name, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (client, id) DO NOTHING`
+	moveClock = `
+INSERT INTO sandbox_clocks (client, ahead) VALUES ($1, $2) ON CONFLICT (client) DO UPDATE SET ahead = excluded.ahead`
+	deleteSandbox = `DELETE FROM sandboxes WHERE client = $1 AND id = $2`
+)
+
+// Apply changes the model by a batch of events.
+func (Sandboxes) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	var b pgx.Batch
+	for _, r := range batch {
+		switch e := r.Event.(type) {
+		case event.SandboxAdded:
+			b.Queue(insertSandbox, string(r.Client), string(e.Sandbox), string(r.Position), e.Name, r.RecordedAt, e.ExpiresAt)
+		case event.SandboxRemoved:
+			b.Queue(deleteSandbox, string(r.Client), string(e.Sandbox))
+		case event.ClockMoved:
+			b.Queue(moveClock, string(e.Client), e.Ahead())
+		}
+	}
+	return send(ctx, tx, "sandboxes", &b)
+}
+
+const selectSandboxes = `
+SELECT s.id, s.created_position, s.name, s.created_at, s.expires_at FROM sandboxes s WHERE s.client = $1 AND `
+
+func scanSandbox(s *Sandbox) []any {
+	return []any{text(&s.ID), text(&s.CreatedPosition), &s.Name, &s.CreatedAt, &s.ExpiresAt}
+}
+
+// List returns the sandboxes of a client in order of creation.
+// Faults: building, quarantined, stale.
+func (m Sandboxes) List(ctx context.Context, client id.Client, eventual bool, page Page) ([]Sandbox, error) {
+	return query(ctx, m.Reader, m, client, eventual, selectSandboxes+`s.created_position > $2 ORDER BY s.created_position LIMIT $3`,
+		[]any{string(page.After), page.Limit}, scanSandbox)
+}
+
+// Get returns a sandbox of a client, or fails with a fault of kind Missing.
+// Faults: building, quarantined, sandbox_unknown, stale.
+func (m Sandboxes) Get(ctx context.Context, client id.Client, eventual bool, sandbox id.Client) (Sandbox, error) {
+	found, err := query(ctx, m.Reader, m, client, eventual, selectSandboxes+`s.id = $2`, []any{string(sandbox)}, scanSandbox)
+	return only(found, err, fault.New(fault.Missing, "sandbox_unknown", "There is no such sandbox."))
+}
+
+const dueSandboxes = `SELECT client, id FROM sandboxes WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2`
+
+// Due returns sandboxes whose time is over, at most limit, each with the client beside
+// which it stands.
+func (m Sandboxes) Due(ctx context.Context, now time.Time, limit int) (map[id.Client]id.Client, error) {
+	rows, err := m.Pool.Query(ctx, dueSandboxes, now, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes that are over: %w", err)
+	}
+	due := map[id.Client]id.Client{}
+	var parent, sandbox id.Client
+	if _, err := pgx.ForEachRow(rows, []any{&parent, &sandbox}, func() error {
+		due[sandbox] = parent
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("list sandboxes that are over: %w", err)
+	}
+	return due, nil
+}
