@@ -136,7 +136,7 @@ func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, 
 
 // moved says in words what has changed in a cluster, and what it came from.
 func moved(c kindred.DriftCause) string {
-	said := ""
+	var said string
 	switch {
 	case c.Kind == "members":
 		said = say("cluster.members_are_others", percent(c.Amount))

@@ -47,7 +47,7 @@ func TestWhichClusterANewcomerWouldBeIn(t *testing.T) {
 	if got.ClusterID != member.ClusterID || got.Label != member.Label || got.Confidence <= 0.3 || len(got.Terms) != 3 || !missing["visits"] || missing["age"] {
 		t.Errorf("%+v", got)
 	}
-	if margin := *got.NextDistance**got.NextDistance - got.Distance*got.Distance; math.Abs(sum-margin) > 1e-9 || math.Abs(got.Confidence-(1-got.Distance / *got.NextDistance)) > 1e-12 {
+	if margin := *got.NextDistance**got.NextDistance - got.Distance*got.Distance; math.Abs(sum-margin) > 1e-9 || math.Abs(got.Confidence-(1 - got.Distance / *got.NextDistance)) > 1e-12 {
 		t.Errorf("terms add up to %v, not %v", sum, margin)
 	}
 	if in := want[httpapi.Memberships](t, http.StatusOK, a.get("/api/v1/users/ext:newcomer/memberships")); len(in.Clusters) != 0 {

@@ -119,7 +119,7 @@ func TestARuleIsTriedOnThePast(t *testing.T) {
 		t.Errorf("then there were %+v", state.Data)
 	}
 	a.send("DELETE", at, nil)
-	state = want[httpapi.HistoryState](t, http.StatusOK, a.get(a.under("/history/state?kind=segments&at=" + fmt.Sprint(state.Size-2))))
+	state = want[httpapi.HistoryState](t, http.StatusOK, a.get(a.under("/history/state?kind=segments&at="+fmt.Sprint(state.Size-2))))
 	if len(state.Data) != 1 || state.Data[0].Segment.Retired == nil || state.Data[0].Segment.Rule != nil {
 		t.Errorf("of one that was retired since: %+v", state.Data)
 	}

@@ -85,4 +85,3 @@ func TestPartsOfFiltersAreKeptUpToDate(t *testing.T) {
 	delete(named, other)
 	want("after an erasure")
 }
-

@@ -183,7 +183,8 @@ func changeKnown(w *fixture, random *rand.Rand, client id.Client, pick func() id
 		w.record(client, runs, event.ClusteringCompleted{Run: run.Run, Layer: layer, Attempt: run.Attempt})
 	case 14:
 		w.record(client, runs, []event.Event{
-			event.ClusteringStarted{Run: run.Run, Layer: layer, Attempt: run.Attempt}, event.ClusteringCancelled{Run: run.Run, Layer: layer},
+			event.ClusteringStarted{Run: run.Run, Layer: layer, Attempt: run.Attempt},
+			event.ClusteringCancelled{Run: run.Run, Layer: layer},
 			event.ClusteringFailed{Run: run.Run, Layer: layer},
 		}[random.IntN(3)])
 	default:
@@ -287,8 +288,10 @@ func (w *segmentFixture) rows(tx interface {
 	w.Helper()
 	passed, completed := w.model.InProgress()
 	found := map[string][]string{}
-	for _, table := range []string{"segment_clients", "segments", "segment_versions", "segment_users", "segment_blocks", "segment_changes",
-		"segment_layers", "segment_consents", "segment_clustered", "segment_acts", "segment_sizes"} {
+	for _, table := range []string{
+		"segment_clients", "segments", "segment_versions", "segment_users", "segment_blocks", "segment_changes",
+		"segment_layers", "segment_consents", "segment_clustered", "segment_acts", "segment_sizes",
+	} {
 		sql := `SELECT (to_jsonb(t) - $1::text[])::text FROM ` + schema + `.` + table + ` t`
 		if completed[table] != "" {
 			sql += ` WHERE ` + completed[table]
@@ -333,9 +336,16 @@ type story struct {
 func (w *segmentFixture) told() *story {
 	w.Helper()
 	c := &story{
-		map[id.Segment]counting{}, map[id.Segment]counting{}, map[id.Segment]int64{}, map[id.ConsentLayer][]string{}, map[string]bool{},
-		map[id.User]map[id.ConsentLayer]bool{}, map[id.User]map[id.ConsentLayer]id.Cluster{}, map[string]map[id.User]id.Cluster{},
-		map[id.User]map[string][]time.Time{}, map[id.User]bool{},
+		map[id.Segment]counting{},
+		map[id.Segment]counting{},
+		map[id.Segment]int64{},
+		map[id.ConsentLayer][]string{},
+		map[string]bool{},
+		map[id.User]map[id.ConsentLayer]bool{},
+		map[id.User]map[id.ConsentLayer]id.Cluster{},
+		map[string]map[id.User]id.Cluster{},
+		map[id.User]map[string][]time.Time{},
+		map[id.User]bool{},
 	}
 	for at := eventstore.Start; ; {
 		page := must[[]eventstore.Record](w)(w.log.Store.ReadAll(w.Context(), at, 1000))

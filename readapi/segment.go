@@ -192,7 +192,7 @@ func (a *API) ListSegmentSizes(ctx context.Context, r httpapi.ListSegmentSizesRe
 		return nil, fault.NewInvalid(fault.Field{Pointer: "from", Detail: "must be at most 400 days before to, and not after it"})
 	}
 	found, err := projections.Segments{Reader: a.Reader}.Sizes(ctx, client, eventual, segment, from, to)
-	return httpapi.ListSegmentSizes200JSONResponse{SegmentID: httpapi.SegmentID(segment), Sizes: each(found, func(s projections.SegmentSize) httpapi.SegmentSize {
+	return httpapi.ListSegmentSizes200JSONResponse{SegmentID: segment, Sizes: each(found, func(s projections.SegmentSize) httpapi.SegmentSize {
 		return httpapi.SegmentSize{Day: openapi_types.Date{Time: s.Day}, Members: s.Members}
 	})}, err
 }

@@ -71,7 +71,7 @@ func (a *API) stateAt(ctx context.Context, pointer, at string) (s *travel.State,
 
 func pastSegment(s projections.Segment) *httpapi.HistorySegment {
 	past := &httpapi.HistorySegment{
-		ID: httpapi.SegmentID(s.ID), Name: s.Name, CreatedAt: httpapi.Time{Time: s.CreatedAt}, UpdatedAt: httpapi.Time{Time: s.UpdatedAt},
+		ID: s.ID, Name: s.Name, CreatedAt: httpapi.Time{Time: s.CreatedAt}, UpdatedAt: httpapi.Time{Time: s.UpdatedAt},
 	}
 	if s.Rule == "" { // its key is gone
 		past.Retired = new(true)

@@ -104,11 +104,12 @@ func (c *cutting) count(s *survey, place int, f traits.Flat) {
 		if len(c.of[d]) == 0 {
 			continue
 		}
-		then, under := division.Then[place], 0
+		then := division.Then[place]
+		var under int
 		under, c.room = division.nearest(f, c.room)
 		for _, one := range c.of[d] {
 			was, would := int(then) == one.earlier, under == one.earlier
-			one.Turnover.count(then, was, would, now == one.cluster)
+			one.count(then, was, would, now == one.cluster)
 			one.Under.Total++
 			one.Same.Total++
 			if would {

@@ -220,8 +220,8 @@ func (r *Rule) Breaches(b Bounds) (found []Breach) {
 
 // Check fails with an *Error where the rule reads beyond some bounds.
 func (r *Rule) Check(b Bounds) error {
-	for _, breach := range r.Breaches(b) {
-		detail := ""
+	if breaches := r.Breaches(b); len(breaches) > 0 {
+		breach, detail := breaches[0], ""
 		switch breach.Cause {
 		case PathOutside:
 			detail = "traits." + breach.Name + " is none of the paths that the consent layer permits."

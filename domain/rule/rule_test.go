@@ -540,10 +540,10 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 // the viewer do not, and neither does a part of which not all must hold.
 func TestWhatLastsOfARule(t *testing.T) {
 	for text, lasting := range map[string][]string{
-		`traits.plan == "pro" && (traits.age > 30 && "jazz" in traits.likes)`:                                             {`traits.plan == "pro"`, `traits.age > 30.0`, `"jazz" in traits.likes`},
-		`traits.sex in viewer.traits.seeks && bucket("x", 2) == 0`:                                                        nil,
-		`traits.plan == "pro" || viewer.traits.age > 3`:                                                                   nil,
-		`within(traits.seen, "30d") && has(traits.city)`:                                                                  {`has(traits.city)`},
+		`traits.plan == "pro" && (traits.age > 30 && "jazz" in traits.likes)`:                                               {`traits.plan == "pro"`, `traits.age > 30.0`, `"jazz" in traits.likes`},
+		`traits.sex in viewer.traits.seeks && bucket("x", 2) == 0`:                                                          nil,
+		`traits.plan == "pro" || viewer.traits.age > 3`:                                                                     nil,
+		`within(traits.seen, "30d") && has(traits.city)`:                                                                    {`has(traits.city)`},
 		`user.external_id != "" && user.created_at > timestamp("2026-01-01T00:00:00Z") && traits.pets.exists(p, p.age > 1)`: {`traits.pets.exists(p, p.age > 1)`},
 	} {
 		parsed, err := rule.Parse(text, rule.Pairs)

@@ -145,10 +145,10 @@ func (p population) ceiling(run clustering.Result) (of []float64) {
 		const parts = 24
 		slices.Sort(values)
 		edge := func(part int) float64 {
-			switch {
-			case part == 0:
+			switch part {
+			case 0:
 				return math.Inf(-1)
-			case part == parts:
+			case parts:
 				return math.Inf(1)
 			}
 			return values[len(values)*part/parts]
