@@ -145,17 +145,15 @@ func moved(c kindred.DriftCause) string {
 	case c.Trait == nil || c.Effect == nil: // of before directions were told
 		said = say("cluster.is_spread_otherwise", deref(c.Trait), score(c.Amount))
 	case c.Level != nil && c.ShareBefore != nil && c.ShareAfter != nil:
-		told := "cluster.level_rose"
-		if *c.Effect < 0 {
-			told = "cluster.level_fell"
+		before, after := percent(*c.ShareBefore), percent(*c.ShareAfter)
+		if said = say("cluster.level_rose", *c.Trait, *c.Level, before, after); *c.Effect < 0 {
+			said = say("cluster.level_fell", *c.Trait, *c.Level, before, after)
 		}
-		said = say(told, *c.Trait, *c.Level, percent(*c.ShareBefore), percent(*c.ShareAfter))
 	default:
-		told := "cluster.rose"
-		if *c.Effect < 0 {
-			told = "cluster.fell"
+		by := score(math.Abs(*c.Effect))
+		if said = say("cluster.rose", *c.Trait, by); *c.Effect < 0 {
+			said = say("cluster.fell", *c.Trait, by)
 		}
-		said = say(told, *c.Trait, score(math.Abs(*c.Effect)))
 	}
 	if c.Baseline == "first" {
 		said = say("cluster.since_first", said)

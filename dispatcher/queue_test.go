@@ -280,7 +280,7 @@ SELECT n, 'c', 'v' || n, n, n, 'match.computed', '{}', now(), n % 2, 1, now() + 
 		sql, args string
 		most      float64 // blocks
 	}{
-		"claim":    {claimQueue, one + `, '{10}', '{10}', '1 min', 1, '{0}', '{` + string(client) + `}', 200`, 800},
+		"claim":    {claimQueue, one + `, '{10}', '{10}', '1 min', 1, '{0}', '{` + string(client) + `}', 200, 1048576`, 800},
 		"first":    {discoverFirst, `'', 2000`, 100},
 		"retries":  {discoverRetry, `'', 2000`, 100},
 		"complete": {completeQueue, `'{d1` + string(webhook) + `}', '{1}', '{delivered}', '{NULL}', '{1}', '{0}', '{5}', '{200}', '{NULL}', '{NULL}', '{` + string(client) + `}', '{1h}'`, 300},

@@ -115,7 +115,7 @@ func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 func TestAClientWhoseCampaignsCannotBeFollowedKeepsBackNobodyElse(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	w.follow(projections.Campaigns{})
+	w.follow(projections.Campaigns{}, projections.Sandboxes{})
 	soon := time.Now().Add(time.Hour)
 	schedule := func(client id.Client, starts time.Time) id.Campaign {
 		campaign := id.Next[id.Campaign](w.ids)

@@ -176,7 +176,7 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 func TestACampaignOfTheYearZeroIsDue(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	w.follow(projections.Campaigns{})
+	w.follow(projections.Campaigns{}, projections.Sandboxes{})
 	campaign, zero, later := id.Next[id.Campaign](w.ids), time.Date(0, 2, 29, 0, 0, 0, 0, time.UTC), time.Now().Add(time.Hour)
 	terms := event.CampaignTerms{Name: "a", BudgetMinor: 1, Currency: "EUR", Audience: "all", StartsAt: &later, EndsAt: &later}
 	changed := terms

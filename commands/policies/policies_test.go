@@ -82,7 +82,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	o := &fixture{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
 	o.policies = &Policies{
-		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Segments: o, Matching: o, RecordEndings: nothingEnded, DisableFailing: func(context.Context) error { return nil }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Segments: o, Sandboxes: noSandboxes{}, Matching: o, RecordEndings: nothingEnded, DisableFailing: func(context.Context) error { return nil }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	return o
 }
@@ -111,6 +111,13 @@ func (*fixture) Build(context.Context, id.Client) (bool, int64, error)   { retur
 func (o *fixture) OpenSince(_ context.Context, before time.Time, _ int) ([]eventstore.Stream, error) {
 	o.asked = before
 	return o.open, nil
+}
+
+type noSandboxes struct{}
+
+// Due implements [Sandboxes].
+func (noSandboxes) Due(context.Context, time.Time, int) (map[id.Client]id.Client, error) {
+	return nil, nil
 }
 
 func nothingEnded(context.Context) (bool, error) { return false, nil }
