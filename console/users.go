@@ -274,11 +274,11 @@ func (p *page) user() error {
 			continue
 		}
 		one := standing{Layer: c.Layer}
-		one.At, err = p.api.Clusters.Assign(ctx, kindred.ClusterQuestion{UserID: user.ID, ConsentLayerID: c.Layer.ID})
-		if err != nil {
-			if one.Why, err = notNow(err); err != nil {
-				return err
-			}
+		at, err := p.api.Clusters.Assign(ctx, kindred.ClusterQuestion{UserID: user.ID, ConsentLayerID: c.Layer.ID})
+		if err == nil {
+			one.At = at
+		} else if one.Why, err = notNow(err); err != nil {
+			return err
 		}
 		would = append(would, one)
 	}

@@ -396,7 +396,7 @@ func TestTheClientAndItsSettings(t *testing.T) {
 	s := sharedContract(t)
 	a := s.signUp()
 	got := a.get(a.under(""))
-	wantShape(t, got.Body, "id string", "slug string", "name string", "status string", "tier string", "settings.webhook_user_ids string",
+	wantShape(t, got.Body, "id string", "slug string", "name string", "status string", "tier string", "livemode bool", "settings.webhook_user_ids string",
 		"settings.matching_requires_layer bool", "settings.automatic_matching.on bool", "settings.automatic_matching.k number", "settings.automatic_matching.min_score number", "created_at string")
 	wantTimestamps(t, got.Body)
 	before, tag := want[httpapi.ClientDetails](t, http.StatusOK, got), got.Header.Get("ETag")

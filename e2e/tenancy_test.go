@@ -43,6 +43,7 @@ func otherwise() map[string]string {
 		"public.dispatch_attempts":   "partitioned by day: a unique index would have to hold the time, and prove nothing",
 		"public.dispatch_deliveries": "partitioned by day: a unique index would have to hold the time, and prove nothing",
 		"public.events_stream_once":  "hashes of a stream's name, 20 bytes an event; a client's id before them takes 32 more",
+		"public.request_log":         "partitioned by day, and what is in it is told apart by nothing",
 		"public.subject_keys_pkey":   "with the client first, a join may be planned to read all keys of a client",
 	}
 }
@@ -124,6 +125,7 @@ func ofAll() map[string]string {
 		"DELETE FROM idempotency WHERE ctid":          "what is kept for a day goes, whose it ever was",
 		"DELETE FROM imports WHERE NOT keyed":         "what is kept for days goes, whose it ever was",
 		"DELETE FROM dispatch_recoveries WHERE at":    "what is kept for days goes, whose it ever was",
+		"DELETE FROM request_omissions WHERE day":     "what is kept for days goes, whose it ever was",
 		"FROM public.events e ORDER BY e.position":    "the end of the log",
 		"max(position), $1) FROM public.events":       "the end of the log",
 		"FROM public.revocation_notes WHERE noted_at": "a process follows the revocations of all clients, whose tokens it may meet",
