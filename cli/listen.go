@@ -51,10 +51,12 @@ KINDRED_LISTEN_SECRET. It begins with the events that happen from now on.`,
 			return err
 		}
 		params := kindred.FollowEventsParams{Types: types, After: after}
+		since, livemode, err := now(ctx, k)
+		if err != nil {
+			return err
+		}
 		if after == "" {
-			if params.Since, err = serverTime(ctx, k); err != nil {
-				return err
-			}
+			params.Since = since
 		}
 		secret, err := c.listenSecret()
 		if err != nil {
@@ -63,7 +65,7 @@ KINDRED_LISTEN_SECRET. It begins with the events that happen from now on.`,
 		if err := c.greet(secret, target); err != nil {
 			return err
 		}
-		return c.forward(ctx, k.Events.Follow(ctx, params), newForwarder(target, secret))
+		return c.forward(ctx, k.Events.Follow(ctx, params), newForwarder(target, secret, livemode))
 	})
 	f := c.Flags()
 	f.StringVar(&to, "forward-to", "", "the URL of the receiver")
@@ -84,13 +86,14 @@ func forwardURL(text string) (string, error) {
 	return text, nil
 }
 
-// serverTime is now as the service has it, to the second.
-func serverTime(ctx context.Context, k *kindred.Client) (time.Time, error) {
+// now is the time as the service has it, to the second, and whether the client is live.
+func now(ctx context.Context, k *kindred.Client) (at time.Time, livemode string, err error) {
 	var a kindred.Answer
 	if _, err := k.Events.List(ctx, kindred.ListEventsParams{Limit: new(int64(1))}, kindred.WithAnswer(&a)); err != nil {
-		return time.Time{}, err
+		return at, "", err
 	}
-	return http.ParseTime(a.Header.Get("Date"))
+	at, err = http.ParseTime(a.Header.Get("Date"))
+	return at, a.Header.Get(livemodeHeader), err
 }
 
 // listenSecret is what this machine signs with, the same each time.
@@ -166,12 +169,12 @@ func (c *call) tell(one forwarded) error {
 
 // forwarder delivers as the service does: signed, without following redirects.
 type forwarder struct {
-	target, secret string
-	http           *http.Client
+	target, secret, livemode string
+	http                     *http.Client
 }
 
-func newForwarder(target, secret string) *forwarder {
-	return &forwarder{target, secret, &http.Client{
+func newForwarder(target, secret, livemode string) *forwarder {
+	return &forwarder{target, secret, livemode, &http.Client{
 		Timeout:       deliveryTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -189,6 +192,9 @@ func (f *forwarder) deliver(ctx context.Context, e *kindred.Event) (status int, 
 	req.Header = h
 	req.Header.Set("User-Agent", "kindred-webhooks/1")
 	req.Header.Set("X-Kindred-Delivery", "dlv_"+strings.ToLower(rand.Text()))
+	if f.livemode == "false" { // what is live does not say so
+		req.Header.Set(livemodeHeader, f.livemode)
+	}
 	resp, err := f.http.Do(req)
 	if err != nil {
 		if failed, ok := errors.AsType[*url.Error](err); ok {

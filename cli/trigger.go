@@ -39,8 +39,8 @@ func (e environ) triggerCommand() *cobra.Command {
 campaign of its own, whose names begin with "trigger-": match.computed takes 2 users,
 cluster.drift_detected takes 80, a run, a shift and another run. What it makes stays.
 
-It refuses where the client is live: make a sandbox. Name the client with --live to have it all the
-same.`,
+It refuses where the client is live. Where the service does not say whether it is, name the client
+with --live to have it all the same.`,
 		Example: `  kindred trigger match.computed
   kindred trigger cluster.drift_detected --profile sandbox --json
   kindred trigger clustering.failed --live cli_…`,
@@ -66,22 +66,26 @@ same.`,
 		}
 		return c.show(event)
 	})
-	c.Flags().StringVar(&live, "live", "", "the client, cli_…, that is to have it though it is live")
+	c.Flags().StringVar(&live, "live", "", "the client, cli_…, that is to have it though it may be live")
 	return c
 }
 
-// harmless refuses a client that is live and was not named.
+// harmless refuses a client that is live, and one that may be and was not named.
 func harmless(ctx context.Context, k *kindred.Client, named string) error {
 	details, livemode, err := client(ctx, k)
 	switch {
 	case err != nil:
 		return err
-	case livemode == "false", named == details.ID:
+	case livemode == "false":
+		return nil
+	case livemode == "true":
+		return fmt.Errorf("%s (%s) is live, and a trigger is for clients that are not: make a sandbox (kindred sandboxes)", details.ID, details.Name)
+	case named == details.ID:
 		return nil
 	case named != "":
 		return fmt.Errorf("--live names %s, but the key is of %s (%s)", named, details.ID, details.Name)
 	default:
-		return fmt.Errorf("%s (%s) is live: trigger in a sandbox (kindred sandboxes), or name it with --live to have the event all the same", details.ID, details.Name)
+		return fmt.Errorf("%s (%s) may be live, for the service does not say: name it with --live to have the event all the same", details.ID, details.Name)
 	}
 }
 

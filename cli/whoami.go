@@ -71,10 +71,12 @@ func whoami(ctx context.Context, c *call, k *kindred.Client) error {
 	return table.Flush()
 }
 
+const livemodeHeader = "X-Kindred-Livemode"
+
 // client is the client, and whether it is live: "true", "false" or, where the
 // service does not say, "".
 func client(ctx context.Context, k *kindred.Client) (*kindred.ClientDetails, string, error) {
 	var a kindred.Answer
 	details, err := k.Client.Get(ctx, kindred.WithAnswer(&a))
-	return details, a.Header.Get("X-Kindred-Livemode"), err
+	return details, a.Header.Get(livemodeHeader), err
 }

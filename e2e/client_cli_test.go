@@ -83,6 +83,7 @@ func TestAClientListensWhileItTriggersAnEventOfEachType(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
 	a := s.signUp()
+	a = a.inside(a.createSandbox("cli"))
 	sh := newShell(t, s.URL, a.createAPIKey("admin").RawKey)
 
 	subscribed := receive(t, 200)
@@ -108,7 +109,7 @@ func TestAClientListensWhileItTriggersAnEventOfEachType(t *testing.T) {
 
 	var told []string
 	for _, kind := range allTypes {
-		event := asJSON[printedEvent](t, sh.must("trigger", kind, "--live", string(a.Client.ID), "--json"))
+		event := asJSON[printedEvent](t, sh.must("trigger", kind, "--json"))
 		if event.EventType != kind {
 			t.Errorf("%s: the event is %+v", kind, event)
 		}

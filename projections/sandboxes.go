@@ -11,6 +11,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/projector"
 )
 
 // Sandboxes is the read model of the sandboxes beside each client, and of the clocks of
@@ -107,16 +108,16 @@ const dueSandboxes = `SELECT client, id FROM sandboxes WHERE expires_at <= $1 OR
 // Due returns sandboxes whose time is over, at most limit, each with the client beside
 // which it stands.
 func (m Sandboxes) Due(ctx context.Context, now time.Time, limit int) (map[id.Client]id.Client, error) {
-	rows, err := m.Pool.Query(ctx, dueSandboxes, now, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list sandboxes that are over: %w", err)
-	}
 	due := map[id.Client]id.Client{}
-	var parent, sandbox id.Client
-	if _, err := pgx.ForEachRow(rows, []any{&parent, &sandbox}, func() error {
-		due[sandbox] = parent
-		return nil
-	}); err != nil {
+	rows, err := m.Pool.Query(ctx, dueSandboxes, now, limit)
+	if err == nil {
+		var parent, sandbox id.Client
+		_, err = pgx.ForEachRow(rows, []any{&parent, &sandbox}, func() error {
+			due[sandbox] = parent
+			return nil
+		})
+	}
+	if err != nil && !projector.TablesMissing(err) { // it is yet to be made
 		return nil, fmt.Errorf("list sandboxes that are over: %w", err)
 	}
 	return due, nil

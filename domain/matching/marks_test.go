@@ -59,14 +59,14 @@ func foundOf(got, wanted []ranked) (n int) {
 func TestMarkedUsersAreFound(t *testing.T) {
 	p := multitude(t, 40_000, 0.05, archetypes)
 	some := func(path string) bool { return path != p.traits[0].Path && path != p.traits[1].Path }
-	try := func(least float64) {
+	try := func(least float64, users int) {
 		t.Helper()
 		for _, share := range []float64{.5, .1, .01, .001} {
 			for _, with := range []bool{true, false} {
 				for _, permit := range []func(string) bool{nil, some} {
 					found, wanted := 0, 0
 					random := rand.New(rand.NewPCG(3, 3))
-					for _, row := range someRows(p, random, 8) {
+					for _, row := range someRows(p, random, users) {
 						leaning(p, random, "m", row, share, with)
 						v := p.view(permit)
 						exact := exactly(v, row, "m", 20)
@@ -81,9 +81,9 @@ func TestMarkedUsersAreFound(t *testing.T) {
 			}
 		}
 	}
-	try(1)
+	try(1, 2)
 	p.Partition(1)
-	try(.95)
+	try(.95, 8)
 }
 
 // A mark stays with its user, wherever that moves, and goes with it.
