@@ -114,7 +114,8 @@ test("a first view is at most 100 KB in at most 3 requests", async () => {
     const context = await browser.newContext(); // whose cache is empty
     await context.addCookies(cookies);
     const first = await context.newPage(), answers = [];
-    first.on("response", (answer) => { if (answer.url().startsWith("http") && answer.request().resourceType() !== "fetch") answers.push(answer); // a map comes once the page is there });
+    // What is fetched, a map, comes once the page is there.
+    first.on("response", (answer) => { if (answer.url().startsWith("http") && answer.request().resourceType() !== "fetch") answers.push(answer); });
     await first.goto(`${url}/console/${at}`, { waitUntil: "load" });
     const bytes = (await Promise.all(answers.map((answer) => answer.body()))).reduce((sum, body) => sum + body.length, 0);
     assert.ok(answers.length >= 2 && answers.length <= 3, `${at}: ${answers.map((answer) => answer.url())}`);
