@@ -66,7 +66,7 @@ test("every page is accessible and fits, in light and dark, wide and narrow", as
 
   // None is left out: these are the pages that console/routes.go serves.
   const routes = readFileSync(new URL("../routes.go", import.meta.url), "utf8");
-  const pages = Array.from(routes.matchAll(/\bget\("([^"]*)"/g), ([, path]) => "/console/" + path.replace("{$}", "").replace(/\{\w+\}/g, "{}")).filter((path) => path !== "/console/live" && !path.endsWith(".csv"));
+  const pages = Array.from(routes.matchAll(/\bget\("([^"]*)"/g), ([, path]) => "/console/" + path.replace("{$}", "").replace(/\{\w+\}/g, "{}")).filter((path) => path !== "/console/live" && path !== "/console/secret" && !/\.(csv|ndjson)$/.test(path)); // the next test looks at the secret
   assert.ok(pages.length > 15, "the routes are not read");
   assert.deepEqual(pages.filter((path) => !seen.has(path)), [], "pages that no link leads to, or that populated() lacks something for");
   await close();
@@ -89,6 +89,7 @@ test("what is empty, what was refused, and what is before signing in is accessib
   await hand.open("developers");
   await hand.send("/developers/keys", { name: "backend" });
   await hand.has("It is shown this once");
+  assert.match(hand.path(), /secret$/);
   await look();
   assert.deepEqual(complaints.splice(0), []);
 

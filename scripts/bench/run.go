@@ -41,6 +41,9 @@ func rows() []row {
 		row{"rebuild", false, measureRebuild},
 		row{"import", false, measureImport},
 		row{"history", false, measureHistory},
+		row{"streams", false, measureStreams},
+		row{"pull", false, measurePull},
+		row{"segments", true, measureSegments},
 		row{"overload", false, measureOverload},
 		row{"greedy", false, measureGreedy},
 	)
