@@ -11,16 +11,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/app"
+	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 	"kindred/testkit"
 )
 
 // Pull, stream and webhooks tell the same events, under the same ids: none is
 // missed, none comes twice over pull or a resumed stream, and none out of order,
-// although the service is killed twice and the read model is built anew.
+// although services and the database are killed, the read model is built anew, and
+// the keys that signed all tokens are taken back.
 func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 	t.Parallel()
-	s := startProcess(t, impatient, func(c *app.Config) { c.DatabaseURL = pgtest.URL(t) })
+	database := pgtest.Durable(t)
+	s := startProcess(t, impatient, func(c *app.Config) { c.DatabaseURL = database.URL() })
 	second := startProcess(t, impatient, replicaOf(s.service))
 	p := newPairs(s.service)
 	r := receive(t, 200)
@@ -28,8 +31,10 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 
 	const callers, each = 4, 40
 	var done atomic.Int32
+	var token atomic.Pointer[httpapi.Token] // of the newest login
+	token.Store(&p.Token)
 	stop, streamed := make(chan struct{}), make(chan []string, 1)
-	go func() { streamed <- p.resumed([]*service{s.service, second.service}, callers*each, stop) }()
+	go func() { streamed <- p.resumed([]*service{s.service, second.service}, &token, callers*each, stop) }()
 	disturbed := make(chan struct{})
 	go func() {
 		defer close(disturbed)
@@ -38,13 +43,23 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		}
-		reached(callers * each / 4)
+		reached(callers * each / 5)
 		s.kill()
 		s.start()
 		s.serving()
+		reached(callers * each * 2 / 5)
+		database.Kill()
+		database.Restart()
+		s.serving()
 		reached(callers * each / 2)
+		if _, err := tool(t, s.Config, "keys", "rotate", "--leaked"); err != nil {
+			t.Errorf("rotate: %v", err)
+		}
+		fresh := p.logIn(s.service).Token
+		token.Store(&fresh)
+		reached(callers * each * 3 / 5)
 		second.kill()
-		reached(callers * each * 3 / 4)
+		reached(callers * each * 4 / 5)
 		if _, err := tool(t, s.Config, "projections", "rebuild", "public_events"); err != nil {
 			t.Errorf("rebuild: %v", err)
 		}
@@ -53,7 +68,7 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 		for n := range each {
 			key := idempotent(fmt.Sprintf("match %d of %d", n, i))
 			for end := time.Now().Add(patience); ; {
-				got, err := p.try("POST", "/api/v1/users/ext:ann/matches", map[string]string{"matched_user_id": "ext:bob"}, bearer(p.Token), key)
+				got, err := p.try("POST", "/api/v1/users/ext:ann/matches", map[string]string{"matched_user_id": "ext:bob"}, bearer(*token.Load()), key)
 				if err == nil && got.Status == http.StatusOK {
 					break
 				}
@@ -77,7 +92,7 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 	for after := ""; ; {
 		var page pulled
 		testkit.Eventually(t, "a page can be read", func() bool {
-			got, err := p.try("GET", "/api/v1/events?limit=7"+after, nil, bearer(p.Token))
+			got, err := p.try("GET", "/api/v1/events?limit=7"+after, nil, bearer(*token.Load()))
 			if err != nil || got.Status != http.StatusOK {
 				return false
 			}
@@ -113,15 +128,15 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 }
 
 // resumed follows a client at one service after the other, each time behind the
-// last id, until it was told n events.
-func (p pairs) resumed(services []*service, n int, stop chan struct{}) (ids []string) {
+// last id and by the token of the time, until it was told n events.
+func (p pairs) resumed(services []*service, token *atomic.Pointer[httpapi.Token], n int, stop chan struct{}) (ids []string) {
 	for i := 0; len(ids) < n; i++ {
 		select {
 		case <-stop:
 			return ids
 		default:
 		}
-		var options []option
+		options := []option{bearer(*token.Load())}
 		if len(ids) > 0 {
 			options = append(options, header("Last-Event-ID", ids[len(ids)-1]))
 		}

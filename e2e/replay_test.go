@@ -256,10 +256,18 @@ func TestALogMovesBetweenStores(t *testing.T) {
 	s := startService(t)
 	a := storied(s)
 	storied(s)
+	pairs := pairsOf(a)
 	a.spend(a.run(nil), "s", 10)
 	layer := a.createLayer("age")
 	a.grantAll(layer)
+	for _, other := range []string{"bob", "cat", "dan"} {
+		pairs.match("ann", other)
+	}
 	first := a.lists()
+	events := a.pull("").Data
+	if len(events) < 2 {
+		t.Fatalf("%d events to go on from", len(events))
+	}
 	s.rest()
 
 	cluster := esdbtest.StartNode(t)
@@ -282,6 +290,9 @@ func TestALogMovesBetweenStores(t *testing.T) {
 		}
 		if diff := cmp.Diff(first, lists); diff != "" {
 			t.Errorf("after the move (-first +moved):\n%s", diff)
+		}
+		if diff := cmp.Diff(events[1:], a.logIn(s).pull("?after="+idOf(t, events[0])).Data); diff != "" {
+			t.Errorf("pulled behind an id from before the move (-first +moved):\n%s", diff)
 		}
 		s.stop()
 	}

@@ -38,7 +38,7 @@ type throttle struct {
 	stepping sync.Mutex // held for a step beside others
 }
 
-// newCourtesy takes the database for busy until it has looked.
+// newThrottle takes the database for busy until it has looked.
 func newThrottle(pool *pgxpool.Pool) *throttle { return &throttle{pool: pool, seen: busySeen} }
 
 // step runs a step of the work.
