@@ -35,6 +35,7 @@ type endpointState struct {
 	client  id.Client
 	ready   [attemptKinds]time.Time // from when on it may have work; zero: none is known
 	made    int64                   // where a claim begins: what was made before is held
+	came    int64                   // the least that arrived during a claim, which may not have seen it; 0: none
 	used    [attemptKinds]int
 	cap     int
 	served  uint64 // when it last had a slot
@@ -105,6 +106,9 @@ func (s *scheduler) arrive(w waiting, now time.Time) {
 	switch {
 	case e == nil && len(s.endpoints) >= maxEndpoints:
 		s.evict(now)
+	case e != nil && e.offered > 0:
+		e.came = min(w.Made, cmp.Or(e.came, w.Made))
+		w.Made = min(w.Made, e.made)
 	case e != nil && !e.ready[firstAttempt].IsZero():
 		w.Made = min(w.Made, e.made)
 	}
@@ -268,7 +272,8 @@ func (s *scheduler) quotas(now time.Time) []quota {
 }
 
 // claimed ends a round: slots that found nothing are given back, and an
-// endpoint that had less than it was offered is known to have no more.
+// endpoint that had less than it was offered is known to have no more, but for
+// what arrived meanwhile.
 func (s *scheduler) claimed(quotas []quota, jobs []job) {
 	got := map[id.Webhook]*[attemptKinds]int{}
 	for _, j := range jobs {
@@ -296,9 +301,12 @@ func (s *scheduler) claimed(quotas []quota, jobs []job) {
 			if n > have {
 				s.release(attemptKind(kind), t.webhook, n-have)
 			}
-			if n > have && (!e.ordered || have == 0) {
+			if came := attemptKind(kind) == firstAttempt && e.came > 0; n > have && !came && (!e.ordered || have == 0) {
 				e.ready[kind] = time.Time{}
 			}
+		}
+		if e.came > 0 {
+			e.made, e.came = min(e.made, e.came), 0
 		}
 	}
 }

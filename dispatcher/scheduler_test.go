@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -255,6 +256,28 @@ func TestWhatArrivesIsClaimedBehindWhatIsKnownAndNotHeldYet(t *testing.T) {
 	s.arrive(waiting{Webhook: "w", Client: "c", Made: 12}, now)
 	if at() != 12 || s.endpoints["w"].ready[firstAttempt] != now {
 		t.Errorf("after all were held, claims begin at %d (%+v)", at(), s.endpoints["w"])
+	}
+}
+
+func TestWhatArrivesDuringAClaimIsClaimedNext(t *testing.T) {
+	now := time.Now()
+	arrive := func(s *scheduler, made int64) { s.arrive(waiting{Webhook: "w", Client: "c", Made: made}, now) }
+	for _, arrives := range [][]int64{{12}, {5, 12}, {12, 5}} {
+		s := newScheduler(Config{}.withDefaults())
+		arrive(s, 7)
+		quotas := s.quotas(now)
+		for _, made := range arrives {
+			arrive(s, made)
+		}
+		s.claimed(quotas, []job{{Webhook: "w", Made: 7}}) // whose statement saw no more
+		next := s.quotas(now)
+		if want := min(8, slices.Min(arrives)); len(next) != 1 || next[0].made > slices.Min(arrives) || next[0].made < want {
+			t.Errorf("%d arrived meanwhile, and the next claim is %+v", arrives, next)
+		}
+		s.claimed(next, nil)
+		if again := s.quotas(now); len(again) != 0 {
+			t.Errorf("all is claimed, and the next claim is %+v", again)
+		}
 	}
 }
 
