@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -117,6 +118,16 @@ func previewSegment(ctx context.Context, c *call, k *kindred.Client) error {
 	}
 	if _, err := fmt.Fprintf(c.out, "%d of %d users, %.1f %%%s\n", preview.Members, preview.Users, 100*preview.Share, about); err != nil {
 		return err
+	}
+	for _, d := range preview.Apart {
+		name, value := d.Path, func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+		if d.Level != nil {
+			name += " " + *d.Level
+			value = func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+		}
+		if _, err := fmt.Fprintf(c.out, "  %s: %s, all %s\n", Printable(name), value(d.NamedValue), value(d.OverallValue)); err != nil {
+			return err
+		}
 	}
 	for _, m := range preview.Sample {
 		if _, err := fmt.Fprintf(c.out, "  %s  %s\n", m.UserID, Printable(m.ExternalID)); err != nil {

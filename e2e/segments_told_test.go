@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // What is downloaded as CSV is what an import makes users of, all of them or those of a
@@ -95,6 +97,81 @@ func TestChangesOfASegmentAreWaitedFor(t *testing.T) {
 	}()
 	a.send("DELETE", at, nil)
 	wantProblem(t, http.StatusNotFound, "segment_unknown", <-gone)
+}
+
+// Changes are told in their order, and the newest first, page by page.
+func TestTheNewestChangesOfASegmentAreTold(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	at := a.segment("Grown-ups", `traits.age > 30`)
+	for i := range 7 {
+		a.createUser(fmt.Sprintf("u%d", i), map[string]any{"age": 40})
+	}
+	a.send("PATCH", "/api/v1/users/ext:u3", map[string]any{"traits": map[string]any{"age": 9}})
+	read := func(order string) (told []string) {
+		for after := ""; ; {
+			page := want[httpapi.SegmentChangeList](t, http.StatusOK, a.get(at+"/changes?limit=3&order="+order+after))
+			for _, c := range page.Changes {
+				told = append(told, string(c.Change)+" "+*c.ExternalID)
+			}
+			if after = "&after=" + url.QueryEscape(page.Cursor); !page.HasMore {
+				if rest := want[httpapi.SegmentChangeList](t, http.StatusOK, a.get(at+"/changes?order="+order+after)); len(rest.Changes) > 0 {
+					t.Errorf("%s: behind the last: %+v", order, rest.Changes)
+				}
+				return told
+			}
+		}
+	}
+	asc, desc := read("asc"), read("desc")
+	slices.Reverse(desc)
+	if want := []string{"entered u0", "entered u1", "entered u2", "entered u3", "entered u4", "entered u5", "entered u6", "left u3"}; !slices.Equal(asc, want) || !slices.Equal(desc, want) {
+		t.Errorf("in order %v, the newest last %v", asc, desc)
+	}
+	if none := want[httpapi.SegmentChangeList](t, http.StatusOK, a.get(a.segment("Nobody", `traits.age > 300`)+"/changes?order=desc")); len(none.Changes) > 0 || none.HasMore {
+		t.Errorf("of nobody: %+v", none)
+	}
+	forward := want[httpapi.SegmentChangeList](t, http.StatusOK, a.get(at+"/changes?limit=3")).Cursor
+	wantProblem(t, http.StatusBadRequest, "bad_cursor", a.get(at+"/changes?order=desc&after="+url.QueryEscape(forward)))
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(at+"/changes?order=desc&wait=1"))
+	a.send("PATCH", at, map[string]any{"rule": "traits.age > 20"})
+	testkit.Eventually(t, "another rule counts", func() bool {
+		return len(want[httpapi.SegmentChangeList](t, http.StatusOK, a.get(at+"/changes?order=desc")).Changes) == 0
+	})
+}
+
+// A rule that is tried says what sets those whom it names apart, but nothing that is
+// sensitive, and under a layer what that permits alone.
+func TestARuleThatIsTriedSaysWhatSetsThemApart(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(120, func(i int) string {
+		return fmt.Sprintf(`{"plan":%q,"age":%d,"city":%q,"religion":%q}`, []string{"free", "pro"}[i%2], 20+30*(i%2)+i%7, []string{"Oslo", "Turin"}[i%2], []string{"a", "b"}[i%2])
+	})
+	layer := a.createLayer("age", "plan")
+	a.grantAll(layer)
+	apart := func(body map[string]any) map[string]httpapi.RuleTrait {
+		found := map[string]httpapi.RuleTrait{}
+		for _, d := range want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", body)).Apart {
+			found[d.Path] = d
+		}
+		return found
+	}
+	rule := map[string]any{"rule": `traits.plan == "pro"`}
+	if got := apart(rule); len(got) != 0 {
+		t.Errorf("before traits were learnt: %+v", got)
+	}
+	a.get("/api/v1/traits") // learns them
+	testkit.Eventually(t, "traits are learnt", func() bool { return len(apart(rule)) > 0 })
+	if got := apart(rule); len(got) != 3 || *got["city"].Level != "Turin" || got["city"].NamedValue != 1 || got["city"].OverallValue != .5 || got["age"].NamedValue < 50 || got["age"].Effect <= 0 {
+		t.Errorf("set apart by %+v", got)
+	}
+	rule["consent_layer_id"] = layer.ID
+	if got := apart(rule); len(got) != 2 || got["age"].Path == "" || got["plan"].Path == "" {
+		t.Errorf("under a layer set apart by %+v", got)
+	}
+	if got := apart(map[string]any{"rule": "has(traits.nothing)"}); len(got) != 0 {
+		t.Errorf("nobody is set apart by %+v", got)
+	}
 }
 
 // A moment of the past has the segments of then, and a rule can be tried on it.

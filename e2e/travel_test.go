@@ -226,3 +226,42 @@ func TestThrowAwayTablesGoWithThoseWhoReadThem(t *testing.T) {
 		t.Errorf("%d schemas of the dead are left: %v", left(), err)
 	}
 }
+
+// One user can be asked for alone, as the user was.
+func TestAUserIsShownAsTheUserWas(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	a := s.signUp()
+	a.createUser("bob", map[string]any{"age": 30})
+	ada := a.createUser("ada", map[string]any{"age": 40})
+	then := want[httpapi.HistoryProof](t, http.StatusOK, a.get(a.under("/history/proof"))).Size - 1
+	a.send("PATCH", "/api/v1/users/"+string(ada.ID), map[string]any{"traits": map[string]any{"age": 41}})
+	ask := func(at int64, query string) []httpapi.HistoryStateItem {
+		return want[httpapi.HistoryState](t, http.StatusOK, a.get(a.under(fmt.Sprintf("/history/state?at=%d%s", at, query)))).Data
+	}
+	for _, query := range []string{"&user_id=" + string(ada.ID), "&user_id=ext:ada", "&kind=users&user_id=ext:ada"} {
+		if got := ask(then, query); len(got) != 1 || *got[0].User.ExternalID != "ada" || string(got[0].User.Traits) != `{"age":40}` {
+			t.Errorf("%s: %+v", query, got)
+		}
+	}
+	if got := ask(then+1, "&user_id=ext:ada"); string(got[0].User.Traits) != `{"age":41}` {
+		t.Errorf("after the change: %+v", got)
+	}
+	if got := ask(0, "&user_id=ext:ada"); len(got) != 0 {
+		t.Errorf("before the user was there: %+v", got)
+	}
+	wantProblem(t, http.StatusNotFound, "user_unknown", a.get(a.under("/history/state?at=1&user_id=ext:nobody")))
+	refused := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(a.under("/history/state?at=1&kind=webhooks&user_id=ext:ada")))
+	if refused.Errors[0].Pointer != "kind" {
+		t.Errorf("refused: %+v", refused.Errors)
+	}
+	other := s.signUp()
+	other.createUser("eve", map[string]any{})
+	if got := want[httpapi.HistoryState](t, http.StatusOK, other.get(other.under("/history/state?at=1&user_id="+string(ada.ID)))).Data; len(got) != 0 {
+		t.Errorf("another client sees %+v", got)
+	}
+	a.send("DELETE", "/api/v1/users/"+string(ada.ID), nil)
+	if got := ask(then, "&user_id="+string(ada.ID)); len(got) != 1 || got[0].User.Erased == nil || got[0].User.Traits != nil {
+		t.Errorf("erased since: %+v", got)
+	}
+}

@@ -4261,6 +4261,9 @@ type Role string
 
 // RulePreview Whom a rule would name.
 type RulePreview struct {
+	// Apart What sets those whom it would name apart from all, the largest effect first; ten traits at most, none that are sensitive, under a layer those that it permits. Empty until traits were learnt, by a match or GET traits.
+	Apart []RuleTrait `json:"apart"`
+
 	// Judged How many of them were judged: all, or a sample.
 	//
 	// Example: 4210
@@ -4306,6 +4309,33 @@ type RuleToPreview struct {
 	//
 	// Example: traits.plan == "pro" && traits.age > 30
 	Rule SegmentRuleText `json:"rule"`
+}
+
+// RuleTrait A trait that sets those whom a rule names apart.
+type RuleTrait struct {
+	// Effect In robust standard deviations; negative where they have less.
+	Effect float64 `json:"effect"`
+
+	// Level Of a category, a set or a flag: the value that is meant; at least 10 of them have it.
+	//
+	// Example: pro
+	Level *string `json:"level,omitempty"`
+
+	// NamedValue The median, as the rounded mean of the ten users in the middle, or the share that has the level, among those whom the rule names.
+	NamedValue float64 `json:"named_value"`
+
+	// OverallValue The same among all who were judged.
+	OverallValue float64 `json:"overall_value"`
+
+	// Path Keys from the root, joined by dots.
+	//
+	// Example: plan
+	Path string `json:"path"`
+
+	// Type How its values are compared.
+	//
+	// Example: category
+	Type string `json:"type"`
 }
 
 // RunID The run's id, `run_…`.
@@ -5825,6 +5855,9 @@ type GetHistoryStateParams struct {
 	// Kind Only these.
 	Kind *StateKind `form:"kind,omitempty" json:"kind,omitempty"`
 
+	// UserID Only this user, named as everywhere; `kind` is `users` or left out. Of a moment before the user was added the list is empty.
+	UserID *string `form:"user_id,omitempty" json:"user_id,omitempty"`
+
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -6032,10 +6065,13 @@ type ListSegmentsParams struct {
 
 // ListSegmentChangesParams defines parameters for ListSegmentChanges.
 type ListSegmentChangesParams struct {
-	// After The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the oldest that is told.
+	// After The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the oldest that is told, or the newest.
 	After *string `form:"after,omitempty" json:"after,omitempty"`
 
-	// Wait Up to so many seconds the answer is held back until there is a change. Such requests share the places of those that wait for events.
+	// Order `asc` is the order of the log; `desc` begins with the newest.
+	Order *Order `form:"order,omitempty" json:"order,omitempty"`
+
+	// Wait Up to so many seconds the answer is held back until there is a change, in their order alone. Such requests share the places of those that wait for events.
 	Wait *int `form:"wait,omitempty" json:"wait,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.
@@ -7573,6 +7609,19 @@ func (siw *ServerInterfaceWrapper) GetHistoryState(w http.ResponseWriter, r *htt
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "kind"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "user_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", r.URL.Query(), &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "user_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
 		}
 		return
 	}
@@ -9905,6 +9954,19 @@ func (siw *ServerInterfaceWrapper) ListSegmentChanges(w http.ResponseWriter, r *
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "order" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "order", r.URL.Query(), &params.Order, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "order"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "order", Err: err})
 		}
 		return
 	}

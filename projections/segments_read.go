@@ -1,7 +1,9 @@
 package projections
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"math"
 	"math/bits"
 	"slices"
@@ -11,9 +13,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/domain/clustering"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
@@ -284,12 +288,16 @@ const segmentChangesAfter = `
 SELECT c.user_id, c.change, c.changed_at, c.position || '/' || c.user_id FROM segment_changes c
 WHERE c.client = $1 AND c.segment = $2 AND (c.position, c.user_id) > ($3, $4) ORDER BY c.position, c.user_id LIMIT $5`
 
-// Changes returns what changed in a segment after a place, in order, and that place: of
-// Members, or of a change, or where what is told begins. It fails with a fault of kind
+const segmentChangesBefore = `
+SELECT c.user_id, c.change, c.changed_at, c.position || '/' || c.user_id FROM segment_changes c
+WHERE c.client = $1 AND c.segment = $2 AND ($3 = '' OR (c.position, c.user_id) < ($3, $4)) ORDER BY c.position DESC, c.user_id DESC LIMIT $5`
+
+// Changes returns what changed in a segment after a place, in order or the newest first,
+// and that place: of Members, or of a change, or where what is told begins. It fails with a fault of kind
 // Gone where that is not told any more, since it is too long ago, or another rule counts
 // since.
 // Faults: building, cursor_expired, quarantined, segment_building, segment_unknown, stale.
-func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, page Page) (_ []SegmentChange, after eventstore.Position, err error) {
+func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, newest bool, page Page) (_ []SegmentChange, after eventstore.Position, err error) {
 	s, err := m.progress(ctx, client, eventual, segment)
 	if err != nil {
 		return nil, "", err
@@ -298,11 +306,17 @@ func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, 
 		after = s.from + "/"
 	}
 	position, user, _ := strings.Cut(string(after), "/")
-	if position < string(s.from) {
+	sql := segmentChangesAfter
+	if newest {
+		if sql = segmentChangesBefore; page.After == eventstore.Start {
+			position = ""
+		}
+	}
+	if position < string(s.from) && (!newest || position != "") {
 		return nil, "", fault.New(fault.Gone, "cursor_expired",
 			"Changes from there on are not told any more: they are 30 days old, or another rule counts since. Read the members again.")
 	}
-	found, err := query(ctx, m.Reader, m, client, true, segmentChangesAfter, []any{string(segment), position, user, page.Limit},
+	found, err := query(ctx, m.Reader, m, client, true, sql, []any{string(segment), position, user, page.Limit},
 		func(c *SegmentChange) []any { return []any{text(&c.User), &c.Change, &c.At, text(&c.Place)} })
 	if err != nil {
 		return nil, "", err
@@ -587,7 +601,11 @@ type Preview struct {
 	Share   float64 // of those judged
 	Margin  float64 // of the share, for 19 of 20 samples; 0: all were judged
 	Sample  []SegmentMember
+	Apart   []Distinction // of those judged, in these of the schema's traits
 }
+
+// Distinction is a trait that some users have otherwise than all.
+type Distinction = clustering.Distinction
 
 const (
 	// previewAll is how many users a preview judges: all of as many, or a sample.
@@ -598,9 +616,10 @@ const (
 	previewRead  = 2_000 // users that are read at a time
 )
 
-// Preview judges users by a rule that is no segment's yet, under a consent layer or none.
+// Preview judges users by a rule that is no segment's yet, under a consent layer or none,
+// and compares those whom it names with all in the traits of a schema.
 // Faults: building, quarantined, stale.
-func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, layer id.ConsentLayer) (p Preview, err error) {
+func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, layer ConsentLayer, schema traits.Schema) (p Preview, err error) {
 	p.Users, err = count(ctx, m.Reader, m, client, eventual, countSegmentUsers)
 	if err != nil || p.Users == 0 {
 		return p, err
@@ -616,9 +635,12 @@ func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, 
 	}
 	filter, all := rule.Filter{Rule: r}, len(numbers) == numbered
 	by := r
-	if layer != "" {
+	if layer.ID != "" {
 		by = nil // who grants it is asked of all
+		schema = schema.Restrict(traits.Permit(layer.TraitPaths))
 	}
+	var apart *clustering.Apart
+	var wrong error
 	for some := range slices.Chunk(numbers, usersRead) {
 		if filter.Exhausted() {
 			all = false
@@ -626,27 +648,46 @@ func (m Segments) Preview(ctx context.Context, client id.Client, eventual bool, 
 		}
 		if err := m.judged(ctx, client, serving, by, judgedByNumber, some, func(u *segmentUser, steps int) bool {
 			p.Judged++
-			u.facts.InCluster = u.known.inCluster(layer)
-			if layer != "" && !u.known.granted[layer] || !filter.Names(u.facts, steps) {
-				return true
+			u.facts.InCluster = u.known.inCluster(layer.ID)
+			named := (layer.ID == "" || u.known.granted[layer.ID]) && filter.Names(u.facts, steps)
+			if apart == nil {
+				apart = clustering.NewApart(schema, u.facts.Now)
+			}
+			if wrong = compare(apart, u.facts.Traits, named); wrong != nil || !named {
+				return wrong == nil
 			}
 			if p.Named++; len(p.Sample) < previewShown {
 				p.Sample = append(p.Sample, SegmentMember{User: u.id, ExternalID: u.facts.ExternalID})
 			}
 			return true
-		}); err != nil {
-			return p, err
+		}); cmp.Or(err, wrong) != nil {
+			return p, cmp.Or(err, wrong)
 		}
 	}
 	if p.Judged == 0 {
 		return p, nil
 	}
+	p.Apart = apart.Distinctions()
 	p.Share = float64(p.Named) / float64(p.Judged)
 	p.Members = int(math.Round(p.Share * float64(p.Users)))
 	if !all {
 		p.Margin = 1.96 * math.Sqrt(p.Share*(1-p.Share)/float64(p.Judged))
 	}
 	return p, nil
+}
+
+// compare counts a user who is named by a rule, or is not.
+func compare(apart *clustering.Apart, of map[string]any, named bool) error {
+	doc, err := json.Marshal(of)
+	if err != nil {
+		return err
+	}
+	flat, err := traits.Flatten(doc)
+	if err != nil {
+		return err
+	}
+	apart.Count(flat, named)
+	return nil
 }
 
 // evenly is a sample of at most so many of n numbers, in an order of which each

@@ -702,7 +702,7 @@ type follower struct {
 func (f *follower) follow(w *segmentFixture, segment id.Segment) []id.User {
 	w.Helper()
 	page := projections.Page{After: f.after, Limit: 200}
-	found, _, err := w.model.Changes(w.Context(), w.acme, true, segment, page)
+	found, _, err := w.model.Changes(w.Context(), w.acme, true, segment, false, page)
 	if f.members == nil || fault.Is(err, "cursor_expired") {
 		f.members = map[id.User]bool{}
 		members, at, err := w.model.Members(w.Context(), w.acme, true, segment, projections.Page{Limit: 1000})

@@ -124,6 +124,19 @@ func (m TraitSchemas) get(ctx context.Context, client id.Client, eventual bool) 
 	return found, err
 }
 
+// Learnt is the schema that was learnt last, under what the client has decided since; of
+// no traits where nothing was, or where a trait is to have another type and was not
+// learnt anew yet.
+// Faults: building, quarantined, stale.
+func (m TraitSchemas) Learnt(ctx context.Context, client id.Client, eventual bool) (traits.Schema, error) {
+	found, err := m.get(ctx, client, eventual)
+	if err != nil {
+		return traits.Schema{}, err
+	}
+	decided, _ := found.inferred.Decide(found.overrides)
+	return decided, nil
+}
+
 const decidedTraits = `SELECT s.overrides FROM trait_schemas s WHERE s.client = $1`
 
 // Sensitive are the paths that the client has decided are sensitive, or are not.

@@ -375,6 +375,18 @@ func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id
 	return shown, err
 }
 
+// GetAny is Get of anybody, also of one whose key was destroyed since; empty where there
+// is nobody.
+// Faults: building, quarantined, stale.
+func (m Users) GetAny(ctx context.Context, client id.Client, user id.User) ([]User, error) {
+	found, err := m.wanted(ctx, true, singly, wantedUsers{client, string(user)})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	shown, err := m.shown(ctx, client, &found[0])
+	return []User{shown}, err
+}
+
 func errUserUnknown() error {
 	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
 }

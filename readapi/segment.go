@@ -141,12 +141,20 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 	if err != nil {
 		return nil, err
 	}
-	page, err := a.page(client, changesOf(segment), r.Params.Limit, r.Params.After)
+	list, newest := changesOf(segment), httpapi.Or(r.Params.Order, httpapi.OrderAsc) == httpapi.OrderDesc
+	wait := time.Duration(httpapi.Or(r.Params.Wait, 0)) * time.Second
+	if newest {
+		list = filtered(list, string(httpapi.OrderDesc))
+		if wait > 0 {
+			return nil, fault.NewInvalid(fault.Field{Pointer: "wait", Detail: "is for changes in their order: none comes behind the oldest"})
+		}
+	}
+	page, err := a.page(client, list, r.Params.Limit, r.Params.After)
 	if err != nil {
 		return nil, err
 	}
-	found, at, err := projections.Segments{Reader: a.Reader}.Changes(ctx, client, eventual, segment, page)
-	if wait := time.Duration(httpapi.Or(r.Params.Wait, 0)) * time.Second; err == nil && len(found) == 0 && wait > 0 {
+	found, at, err := projections.Segments{Reader: a.Reader}.Changes(ctx, client, eventual, segment, newest, page)
+	if err == nil && len(found) == 0 && wait > 0 {
 		page.After = at
 		found, at, err = a.Streams.Changes(ctx, client, segment, page, wait)
 	}
@@ -160,7 +168,7 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 	if len(found) > 0 {
 		at = found[len(found)-1].Place
 	}
-	answer.Cursor = a.Cursors.Encode(client, changesOf(segment), string(at))
+	answer.Cursor = a.Cursors.Encode(client, list, string(at))
 	answer.Changes = each(found, func(c projections.SegmentChange) httpapi.SegmentChange {
 		return httpapi.SegmentChange{
 			UserID: c.User, ExternalID: httpapi.OrNull(c.ExternalID), Change: httpapi.SegmentChangeKind(c.Change), At: httpapi.Time{Time: c.At},
@@ -239,12 +247,21 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 		defer done()
 		segments.Reader, eventual = state.Reader, true
 	}
-	p, err := segments.Preview(ctx, client, eventual, parsed, layer.ID)
+	schema, err := projections.TraitSchemas{Reader: a.Reader}.Learnt(ctx, client, eventual)
+	if err != nil {
+		return nil, err
+	}
+	p, err := segments.Preview(ctx, client, eventual, parsed, layer, schema)
 	if err != nil {
 		return nil, err
 	}
 	return httpapi.PreviewRule200JSONResponse{
 		Users: p.Users, Judged: p.Judged, Members: p.Members, Share: p.Share, Margin: p.Margin, Sample: each(p.Sample, segmentMemberBody),
+		Apart: each(p.Apart, func(d projections.Distinction) httpapi.RuleTrait {
+			return httpapi.RuleTrait{
+				Path: d.Path, Type: string(d.Type), Level: httpapi.OrNull(d.Level), Effect: d.Effect, NamedValue: d.Here, OverallValue: d.All,
+			}
+		}),
 	}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -22,6 +23,17 @@ func (a *API) GetHistoryState(ctx context.Context, r httpapi.GetHistoryStateRequ
 	list := filtered("history_state", r.Params.At)
 	if r.Params.Kind != nil {
 		kinds, list = []httpapi.StateKind{*r.Params.Kind}, filtered(list, string(*r.Params.Kind))
+	}
+	var only id.User
+	if r.Params.UserID != nil {
+		if r.Params.Kind != nil && *r.Params.Kind != httpapi.StateUsers {
+			return nil, fault.NewInvalid(fault.Field{Pointer: "kind", Detail: "must be users, or left out, beside user_id"})
+		}
+		var err error
+		if only, err = a.user(ctx, *r.Params.UserID); err != nil {
+			return nil, err
+		}
+		kinds, list = []httpapi.StateKind{httpapi.StateUsers}, filtered(list, string(httpapi.StateUsers), string(only))
 	}
 	page, err := a.page(client, list, r.Params.Limit, r.Params.Cursor)
 	if err != nil {
@@ -42,7 +54,13 @@ func (a *API) GetHistoryState(ctx context.Context, r httpapi.GetHistoryStateRequ
 		return nil, err
 	}
 	defer done()
-	items, next, err := StateItems(ctx, state, kinds, from, page.Limit-1)
+	var items []httpapi.HistoryStateItem
+	var next *StatePlace
+	if only != "" {
+		items, err = pastUserOf(ctx, state, only)
+	} else {
+		items, next, err = StateItems(ctx, state, kinds, from, page.Limit-1)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -181,6 +199,12 @@ func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, pa
 		}), err
 	}
 	return nil, fmt.Errorf("a state holds no %s", kind)
+}
+
+// pastUserOf is one user, or nobody where there was no such user yet.
+func pastUserOf(ctx context.Context, s *travel.State, user id.User) ([]httpapi.HistoryStateItem, error) {
+	found, err := projections.Users{Reader: s.Reader}.GetAny(ctx, s.Client, user)
+	return each(found, func(u projections.User) httpapi.HistoryStateItem { return httpapi.HistoryStateItem{User: pastUser(u)} }), err
 }
 
 func pastUser(u projections.User) *httpapi.HistoryUser {

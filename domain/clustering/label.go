@@ -42,31 +42,10 @@ type Distinction struct {
 
 // labels names all clusters.
 func (s *survey) labels() []Label {
-	all := &s.groups[s.Result.K]
-	scales := make([]scale, len(s.reader.traits))
-	for i, t := range s.reader.traits {
-		if numeric(t.Type) {
-			known, _ := all.sorted(i)
-			scales[i] = measureScale(known)
-		}
-	}
+	scales := s.scales()
 	taken := map[string]bool{}
 	labels, names := make([]Label, 0, s.Result.K), newNaming(s)
 	for c := range s.Result.K {
-		g := &s.groups[c]
-		var found []Distinction
-		for i, t := range s.reader.traits {
-			d := Distinction{Path: t.Path, Type: t.Type}
-			if numeric(t.Type) {
-				d.byMedian(g, i, scales[i])
-			} else {
-				d.byLevel(g, all, i)
-			}
-			if math.Abs(d.Effect) >= leastEffect {
-				found = append(found, d)
-			}
-		}
-		slices.SortStableFunc(found, func(a, b Distinction) int { return cmp.Compare(math.Abs(b.Effect), math.Abs(a.Effect)) })
 		conditions, f1 := names.pair(c)
 		said := make([]string, len(conditions))
 		for i, condition := range conditions {
@@ -74,9 +53,39 @@ func (s *survey) labels() []Label {
 		}
 		text := name(said, taken)
 		taken[text] = true
-		labels = append(labels, Label{Text: text, F1: f1, Conditions: conditions, Distinctions: found[:min(len(found), maxDistinct)]})
+		labels = append(labels, Label{Text: text, F1: f1, Conditions: conditions, Distinctions: s.distinctions(c, scales)})
 	}
 	return labels
+}
+
+// scales are those of everybody's numbers, by trait.
+func (s *survey) scales() []scale {
+	scales := make([]scale, len(s.reader.traits))
+	for i, t := range s.reader.traits {
+		if numeric(t.Type) {
+			known, _ := s.groups[s.Result.K].sorted(i)
+			scales[i] = measureScale(known)
+		}
+	}
+	return scales
+}
+
+// distinctions are what sets a cluster apart from everybody.
+func (s *survey) distinctions(cluster int, scales []scale) []Distinction {
+	var found []Distinction
+	for i, t := range s.reader.traits {
+		d := Distinction{Path: t.Path, Type: t.Type}
+		if numeric(t.Type) {
+			d.byMedian(&s.groups[cluster], i, scales[i])
+		} else {
+			d.byLevel(&s.groups[cluster], &s.groups[s.Result.K], i)
+		}
+		if math.Abs(d.Effect) >= leastEffect {
+			found = append(found, d)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Distinction) int { return cmp.Compare(math.Abs(b.Effect), math.Abs(a.Effect)) })
+	return found[:min(len(found), maxDistinct)]
 }
 
 // name is a text of the conditions that is not taken, and counts where it is.

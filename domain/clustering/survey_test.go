@@ -93,6 +93,26 @@ func TestASurveySaysWhatSetsClustersApart(t *testing.T) {
 	}
 }
 
+// What sets some apart is what a label says of a cluster that holds just them.
+func TestSomeAreSetApartFromAllAsAClusterIs(t *testing.T) {
+	users := shoppers(t, 1000, draws(1))
+	schema := traits.Infer(named(users), nil)
+	apart := NewApart(schema, asOf)
+	for i, u := range users {
+		apart.Count(u, i%2 == 1)
+	}
+	want := mustSurvey(t, Question{Schema: schema, AsOf: asOf, Result: halves(1000)}, users).Labels[1].Distinctions
+	if diff := cmp.Diff(want, apart.Distinctions()); diff != "" || len(want) != 5 {
+		t.Errorf("as a cluster (-), as some of all (+):\n%s", diff)
+	}
+	if got := NewApart(schema, asOf).Distinctions(); len(got) != 0 {
+		t.Errorf("of nobody: %+v", got)
+	}
+	if got := NewApart(traits.Schema{}, asOf); len(got.Distinctions()) != 0 {
+		t.Error("of no traits")
+	}
+}
+
 func TestTheTextOfALabel(t *testing.T) {
 	inf := math.Inf(1)
 	g := group{users: 100, held: []map[string]int{{"pro": 82}}}

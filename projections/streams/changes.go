@@ -48,5 +48,5 @@ func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segm
 		return nil, page.After, cmp.Or(context.Cause(ctx), error(fault.New(fault.Unavailable, "overloaded", "Too many wait at once. Try again.").After(time.Second)))
 	}
 	defer s.reading.Give(string(client))
-	return s.segments.Changes(ctx, client, false, segment, page)
+	return s.segments.Changes(ctx, client, false, segment, false, page)
 }

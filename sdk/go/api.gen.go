@@ -1497,10 +1497,10 @@ type SegmentsAPI struct{ c *caller }
 
 // PreviewRule: See whom a rule would name.
 //
-// How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
-// judged, evenly spread. With `at` it says whom it would have named then, which takes the scope
-// `admin` or `audit`: the state is built from the events up to then, and the answer is 503
-// `building` where that takes longer than a request may.
+// How many, twenty of them, and what sets them apart, recording nothing. Beyond 20,000 users a
+// sample of as many is judged, evenly spread. With `at` it says whom it would have named then,
+// which takes the scope `admin` or `audit`: the state is built from the events up to then, and the
+// answer is 503 `building` where that takes longer than a request may.
 //
 // POST /api/v1/rules/preview
 func (r *SegmentsAPI) PreviewRule(ctx context.Context, body RuleToPreview, opts ...Option) (*RulePreview, error) {
@@ -1587,10 +1587,12 @@ func (r *SegmentsAPI) Change(ctx context.Context, segmentID string, body Segment
 // ListSegmentChangesParams narrows what is answered; what is left out is not sent.
 type ListSegmentChangesParams struct {
 	// The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the
-	// oldest that is told.
+	// oldest that is told, or the newest.
 	After string `json:"after,omitzero"`
-	// Up to so many seconds the answer is held back until there is a change. Such requests share the
-	// places of those that wait for events.
+	// `asc` is the order of the log; `desc` begins with the newest.
+	Order Order `json:"order,omitzero"`
+	// Up to so many seconds the answer is held back until there is a change, in their order alone.
+	// Such requests share the places of those that wait for events.
 	Wait *int64 `json:"wait,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
@@ -1599,6 +1601,7 @@ type ListSegmentChangesParams struct {
 func (p ListSegmentChangesParams) query() query {
 	var q query
 	q.add("after", p.After)
+	q.add("order", p.Order)
 	q.add("wait", p.Wait)
 	q.add("limit", p.Limit)
 	return q
@@ -1606,9 +1609,9 @@ func (p ListSegmentChangesParams) query() query {
 
 // ListChanges: List who entered and left a segment.
 //
-// In the order in which they did, for 30 days. Go on with `after` from the `cursor` of the page
-// before. What is not told any more, since it is too long ago or another rule counts since, is 410
-// `cursor_expired`: read the members again.
+// In the order in which they did, for 30 days, or with `order=desc` the newest first. Go on with
+// `after` from the `cursor` of the page before, in the same order. What is not told any more, since
+// it is too long ago or another rule counts since, is 410 `cursor_expired`: read the members again.
 //
 // GET /api/v1/segments/{segment_id}/changes
 func (r *SegmentsAPI) ListChanges(ctx context.Context, segmentID string, params ListSegmentChangesParams, opts ...Option) (*SegmentChangeList, error) {
@@ -2098,6 +2101,9 @@ type GetHistoryStateParams struct {
 	At string `json:"at,omitzero"`
 	// Only these.
 	Kind StateKind `json:"kind,omitzero"`
+	// Only this user, named as everywhere; `kind` is `users` or left out. Of a moment before the user
+	// was added the list is empty.
+	UserID string `json:"user_id,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// The `next_cursor` of the page before.
@@ -2108,6 +2114,7 @@ func (p GetHistoryStateParams) query() query {
 	var q query
 	q.add("at", p.At)
 	q.add("kind", p.Kind)
+	q.add("user_id", p.UserID)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
 	return q
@@ -4418,6 +4425,10 @@ const (
 
 // RulePreview: Whom a rule would name.
 type RulePreview struct {
+	// What sets those whom it would name apart from all, the largest effect first; ten traits at most,
+	// none that are sensitive, under a layer those that it permits. Empty until traits were learnt, by
+	// a match or GET traits.
+	Apart []RuleTrait `json:"apart"`
 	// How many of them were judged: all, or a sample.
 	Judged int64 `json:"judged"`
 	// Of the share, either way, in 19 of 20 samples; 0 where all were judged.
@@ -4440,6 +4451,23 @@ type RuleToPreview struct {
 	At *string `json:"at,omitzero"`
 	// The layer to try it under, `lay_…`.
 	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
+}
+
+// RuleTrait: A trait that sets those whom a rule names apart.
+type RuleTrait struct {
+	// In robust standard deviations; negative where they have less.
+	Effect float64 `json:"effect"`
+	// The median, as the rounded mean of the ten users in the middle, or the share that has the level,
+	// among those whom the rule names.
+	NamedValue float64 `json:"named_value"`
+	// The same among all who were judged.
+	OverallValue float64 `json:"overall_value"`
+	// Keys from the root, joined by dots.
+	Path string `json:"path"`
+	// How its values are compared.
+	Type string `json:"type"`
+	// Of a category, a set or a flag: the value that is meant; at least 10 of them have it.
+	Level *string `json:"level,omitzero"`
 }
 
 // RunProgress: How far the run has come; of a pending, running or completed one.

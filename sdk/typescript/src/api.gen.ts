@@ -1460,10 +1460,10 @@ export class SegmentsAPI {
   /**
    * See whom a rule would name.
    *
-   * How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
-   * judged, evenly spread. With `at` it says whom it would have named then, which takes the scope
-   * `admin` or `audit`: the state is built from the events up to then, and the answer is 503
-   * `building` where that takes longer than a request may.
+   * How many, twenty of them, and what sets them apart, recording nothing. Beyond 20,000 users a
+   * sample of as many is judged, evenly spread. With `at` it says whom it would have named then,
+   * which takes the scope `admin` or `audit`: the state is built from the events up to then, and
+   * the answer is 503 `building` where that takes longer than a request may.
    *
    * `POST /api/v1/rules/preview`
    */
@@ -1548,9 +1548,10 @@ export class SegmentsAPI {
   /**
    * List who entered and left a segment.
    *
-   * In the order in which they did, for 30 days. Go on with `after` from the `cursor` of the page
-   * before. What is not told any more, since it is too long ago or another rule counts since, is
-   * 410 `cursor_expired`: read the members again.
+   * In the order in which they did, for 30 days, or with `order=desc` the newest first. Go on with
+   * `after` from the `cursor` of the page before, in the same order. What is not told any more,
+   * since it is too long ago or another rule counts since, is 410 `cursor_expired`: read the
+   * members again.
    *
    * `GET /api/v1/segments/{segment_id}/changes`
    */
@@ -2420,12 +2421,14 @@ export interface ListSegmentsParams {
 export interface ListSegmentChangesParams {
   /**
    * The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the
-   * oldest that is told.
+   * oldest that is told, or the newest.
    */
   after?: string;
+  /** `asc` is the order of the log; `desc` begins with the newest. */
+  order?: Order;
   /**
-   * Up to so many seconds the answer is held back until there is a change. Such requests share the
-   * places of those that wait for events.
+   * Up to so many seconds the answer is held back until there is a change, in their order alone.
+   * Such requests share the places of those that wait for events.
    */
   wait?: number;
   /** How many a page holds at most; fewer where they are large. */
@@ -2540,6 +2543,11 @@ export interface GetHistoryStateParams {
   at: string;
   /** Only these. */
   kind?: StateKind;
+  /**
+   * Only this user, named as everywhere; `kind` is `users` or left out. Of a moment before the user
+   * was added the list is empty.
+   */
+  user_id?: string;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */
@@ -4598,6 +4606,12 @@ export type Role = "owner" | "admin" | "viewer" | "auditor";
 
 /** Whom a rule would name. */
 export interface RulePreview {
+  /**
+   * What sets those whom it would name apart from all, the largest effect first; ten traits at
+   * most, none that are sensitive, under a layer those that it permits. Empty until traits were
+   * learnt, by a match or GET traits.
+   */
+  apart: Array<RuleTrait>;
   /** How many of them were judged: all, or a sample. */
   judged: number;
   /** Of the share, either way, in 19 of 20 samples; 0 where all were judged. */
@@ -4620,6 +4634,25 @@ export interface RuleToPreview {
   at?: string;
   /** The layer to try it under, `lay_…`. */
   consent_layer_id?: string;
+}
+
+/** A trait that sets those whom a rule names apart. */
+export interface RuleTrait {
+  /** In robust standard deviations; negative where they have less. */
+  effect: number;
+  /**
+   * The median, as the rounded mean of the ten users in the middle, or the share that has the
+   * level, among those whom the rule names.
+   */
+  named_value: number;
+  /** The same among all who were judged. */
+  overall_value: number;
+  /** Keys from the root, joined by dots. */
+  path: string;
+  /** How its values are compared. */
+  type: "bool" | "number" | "date" | "geo" | "set" | "category";
+  /** Of a category, a set or a flag: the value that is meant; at least 10 of them have it. */
+  level?: string;
 }
 
 /** How far the run has come; of a pending, running or completed one. */

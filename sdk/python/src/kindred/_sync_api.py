@@ -1114,10 +1114,10 @@ class SegmentsAPI:
     def preview_rule(self, body: t.RuleToPreview, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.RulePreview:
         """See whom a rule would name.
 
-        How many, and twenty of them, recording nothing. Beyond 20,000 users a sample of as many is
-        judged, evenly spread. With `at` it says whom it would have named then, which takes the
-        scope `admin` or `audit`: the state is built from the events up to then, and the answer is
-        503 `building` where that takes longer than a request may.
+        How many, twenty of them, and what sets them apart, recording nothing. Beyond 20,000 users a
+        sample of as many is judged, evenly spread. With `at` it says whom it would have named then,
+        which takes the scope `admin` or `audit`: the state is built from the events up to then, and
+        the answer is 503 `building` where that takes longer than a request may.
 
         ``POST /api/v1/rules/preview``
         """
@@ -1187,16 +1187,17 @@ class SegmentsAPI:
         """
         self._c.done(Request("changeSegment", "PATCH", f"/api/v1/segments/{segment(segment_id)}", body=body), Call(if_match=if_match, timeout=timeout, on_answer=on_answer))
 
-    def list_changes(self, segment_id: str, *, after: str | None = None, wait: int | None = None, limit: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentChangeList:
+    def list_changes(self, segment_id: str, *, after: str | None = None, order: t.Order | None = None, wait: int | None = None, limit: int | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentChangeList:
         """List who entered and left a segment.
 
-        In the order in which they did, for 30 days. Go on with `after` from the `cursor` of the
-        page before. What is not told any more, since it is too long ago or another rule counts
-        since, is 410 `cursor_expired`: read the members again.
+        In the order in which they did, for 30 days, or with `order=desc` the newest first. Go on
+        with `after` from the `cursor` of the page before, in the same order. What is not told any
+        more, since it is too long ago or another rule counts since, is 410 `cursor_expired`: read
+        the members again.
 
         ``GET /api/v1/segments/{segment_id}/changes``
         """
-        return self._c.answer(Request("listSegmentChanges", "GET", f"/api/v1/segments/{segment(segment_id)}/changes", query={"after": after, "wait": wait, "limit": limit}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("listSegmentChanges", "GET", f"/api/v1/segments/{segment(segment_id)}/changes", query={"after": after, "order": order, "wait": wait, "limit": limit}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     def list_members(self, segment_id: str, *, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.SegmentMember]:
         """List the members of a segment.
@@ -1522,7 +1523,7 @@ class HistoryAPI:
         """
         return self._c.answer(Request("proveHistory", "GET", f"/api/v1/clients/{CLIENT}/history/proof", query={"ordinal": ordinal, "from_size": from_size}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def get_state(self, *, at: str, kind: t.StateKind | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.HistoryStateItem]:
+    def get_state(self, *, at: str, kind: t.StateKind | None = None, user_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.HistoryStateItem]:
         """The client as it was.
 
         Users, webhooks, campaigns, clusters, consent layers, API keys and segments as they were
@@ -1534,9 +1535,9 @@ class HistoryAPI:
 
         ``GET /api/v1/clients/{client_id}/history/state``
         """
-        return self._c.items(Request("getHistoryState", "GET", f"/api/v1/clients/{CLIENT}/history/state", query={"at": at, "kind": kind, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("getHistoryState", "GET", f"/api/v1/clients/{CLIENT}/history/state", query={"at": at, "kind": kind, "user_id": user_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    def get_state_page(self, *, at: str, kind: t.StateKind | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.HistoryState:
+    def get_state_page(self, *, at: str, kind: t.StateKind | None = None, user_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.HistoryState:
         """The client as it was.
 
         Users, webhooks, campaigns, clusters, consent layers, API keys and segments as they were
@@ -1548,7 +1549,7 @@ class HistoryAPI:
 
         ``GET /api/v1/clients/{client_id}/history/state``
         """
-        return self._c.answer(Request("getHistoryState", "GET", f"/api/v1/clients/{CLIENT}/history/state", query={"at": at, "kind": kind, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("getHistoryState", "GET", f"/api/v1/clients/{CLIENT}/history/state", query={"at": at, "kind": kind, "user_id": user_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
 
 class ProjectionsAPI:

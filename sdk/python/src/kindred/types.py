@@ -2015,6 +2015,10 @@ class RequestList(TypedDict):
 
 class RulePreview(TypedDict):
     """Whom a rule would name."""
+    # What sets those whom it would name apart from all, the largest effect first; ten traits at
+    # most, none that are sensitive, under a layer those that it permits. Empty until traits were
+    # learnt, by a match or GET traits.
+    apart: list[RuleTrait]
     # How many of them were judged: all, or a sample.
     judged: int
     # Of the share, either way, in 19 of 20 samples; 0 where all were judged.
@@ -2037,6 +2041,23 @@ class RuleToPreview(TypedDict):
     at: NotRequired[str]
     # The layer to try it under, `lay_…`.
     consent_layer_id: NotRequired[str]
+
+
+class RuleTrait(TypedDict):
+    """A trait that sets those whom a rule names apart."""
+    # In robust standard deviations; negative where they have less.
+    effect: float
+    # The median, as the rounded mean of the ten users in the middle, or the share that has the
+    # level, among those whom the rule names.
+    named_value: float
+    # The same among all who were judged.
+    overall_value: float
+    # Keys from the root, joined by dots.
+    path: str
+    # How its values are compared.
+    type: Literal["bool", "number", "date", "geo", "set", "category"]
+    # Of a category, a set or a flag: the value that is meant; at least 10 of them have it.
+    level: NotRequired[str]
 
 
 class RunProgress(TypedDict):
