@@ -110,7 +110,7 @@ func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, 
 			}
 		}
 		data["Sample"], data["Explained"] = len(plane.Points), plane.Explained
-		data["Map"] = chart.Map(say("clusters.clusters_of_the_latest"), say("clusters.groups_of_users_a",
+		data["Map"] = drawing.Map(say("clusters.clusters_of_the_latest"), say("clusters.groups_of_users_a",
 			number(len(clusters)), number(plane.Users), number(len(plane.Points))), groups)
 	case err != nil:
 		if data["NoMap"], err = notNow(err); err != nil {
@@ -222,7 +222,7 @@ func flows(flow *kindred.ClusteringFlow, then, now string, colours map[string]in
 			stayed += m.Users
 		}
 	}
-	return chart.Flow(say("clusters.where_people_went_between"), say("clusters.of_stayed_where_they", number(stayed), number(all)),
+	return drawing.Flow(say("clusters.where_people_went_between"), say("clusters.of_stayed_where_they", number(stayed), number(all)),
 		then, now, from, to, moves)
 }
 

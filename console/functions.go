@@ -57,8 +57,14 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return nil
 		},
-		"bars": chart.Bars, "line": chart.Line, "spark": chart.Spark, "terms": chart.Terms, "swatch": chart.Swatch, "brief": brief, "moved": moved, "meter": chart.Meter,
+		"bars": drawing.Bars, "line": drawing.Line, "spark": chart.Spark, "terms": chart.Terms, "swatch": chart.Swatch, "brief": brief, "moved": moved, "meter": chart.Meter,
 	}
+}
+
+// drawing is what pictures say.
+var drawing = chart.Words{
+	Chart: say("chart.chart"), Table: say("common.table"), AsTable: say("chart.as_a_table"), Users: say("common.users"),
+	Moved: func(count, from, to string) string { return say("chart.from_to", count, from, to) },
 }
 
 // mark is the icon of the pages, which takes no request of its own.

@@ -12,6 +12,13 @@ import (
 	"unicode/utf8"
 )
 
+// Words are what pictures say of themselves.
+type Words struct {
+	Chart, Table, AsTable string
+	Users                 string // the head of a column of counts
+	Moved                 func(count, from, to string) string
+}
+
 // Series is one row of figures of a picture, with a name.
 type Series struct {
 	Name   string
@@ -39,7 +46,7 @@ const (
 )
 
 // Bars draws stacked bars.
-func Bars(d Data) template.HTML {
+func (w Words) Bars(d Data) template.HTML {
 	var b builder
 	highest := 0.0
 	for i := range d.Labels {
@@ -64,11 +71,11 @@ func Bars(d Data) template.HTML {
 				n%6+1, left+step*(float64(i)+.5)-wide/2, y, wide, tall, label, figure(s.Values[i], d.Places), s.Name)
 		}
 	}
-	return b.close(d, func(i int) float64 { return left + step*(float64(i)+.5) })
+	return b.close(w, d, func(i int) float64 { return left + step*(float64(i)+.5) })
 }
 
 // Line draws a line for each series; the area below the first is washed.
-func Line(d Data) template.HTML {
+func (w Words) Line(d Data) template.HTML {
 	var b builder
 	highest := 0.0
 	for _, s := range d.Series {
@@ -93,7 +100,7 @@ func Line(d Data) template.HTML {
 			b.add(`<circle class="f%d" cx="%.1f" cy="%.1f" r="3"/>`, n%6+1, x(0), bottom-s.Values[0]*scale)
 		}
 	}
-	return b.close(d, x)
+	return b.close(w, d, x)
 }
 
 // Spark draws a small line without letters, for beside a figure that says what it is.
@@ -163,6 +170,17 @@ func (b *builder) add(format string, args ...any) {
 	fmt.Fprintf(b, format, args...)
 }
 
+// wide puts a picture where it can be scrolled.
+func (b *builder) wide(w Words, drawn string) {
+	b.add(`<div class="wide" tabindex="0" role="group" aria-label="%s">`, w.Chart)
+	fmt.Fprintf(b, "%s</div>", drawn)
+}
+
+// table begins the table of a picture, and its head.
+func (b *builder) table(w Words) {
+	b.add(`<details><summary>%s</summary><div class="scroll" tabindex="0" role="group" aria-label="%s"><table><thead><tr>`, w.AsTable, w.Table)
+}
+
 // open draws the grid, and returns how tall one unit is.
 func (b *builder) open(d Data, highest float64) (scale float64) {
 	id := ident(d.Title + d.Description + strings.Join(d.Labels, " "))
@@ -185,7 +203,7 @@ func (b *builder) open(d Data, highest float64) (scale float64) {
 }
 
 // close draws the labels and the table.
-func (b *builder) close(d Data, x func(i int) float64) template.HTML {
+func (b *builder) close(w Words, d Data, x func(i int) float64) template.HTML {
 	every := max((len(d.Labels)+shown-1)/shown, 1)
 	for i, label := range d.Labels {
 		if i%every == 0 {
@@ -202,8 +220,9 @@ func (b *builder) close(d Data, x func(i int) float64) template.HTML {
 		}
 		all.add("</ul>")
 	}
-	fmt.Fprintf(&all, `<div class="wide" tabindex="0" role="group" aria-label="Chart">%s</div>`, b.String())
-	all.add(`<details><summary>As a table</summary><div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th scope="col">%s</th>`, d.Label)
+	all.wide(w, b.String())
+	all.table(w)
+	all.add(`<th scope="col">%s</th>`, d.Label)
 	for _, s := range d.Series {
 		all.add(`<th scope="col" class="num">%s</th>`, s.Name)
 	}

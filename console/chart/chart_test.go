@@ -16,6 +16,11 @@ import (
 	"kindred/console/chart"
 )
 
+var words = chart.Words{
+	Chart: "Chart", Table: "Table", AsTable: "As a table", Users: "Users",
+	Moved: func(count, from, to string) string { return count + " from " + from + " to " + to },
+}
+
 // wellFormed fails unless a picture is XML to its end.
 func wellFormed(t interface {
 	Helper()
@@ -48,7 +53,7 @@ func TestAnyFiguresMakeAPicture(t *testing.T) {
 		for s := range rapid.IntRange(1, 7).Draw(t, "series") {
 			d.Series = append(d.Series, chart.Series{Name: fmt.Sprintf("<i>%d", s), Values: rapid.SliceOfN(rapid.Float64Range(0, 1e12), n, n).Draw(t, "values")})
 		}
-		for _, picture := range []template.HTML{chart.Bars(d), chart.Line(d)} {
+		for _, picture := range []template.HTML{words.Bars(d), words.Line(d)} {
 			text := strings.Map(func(r rune) rune { // what XML cannot hold
 				if r < ' ' || r == '\uFFFE' || r == '\uFFFF' {
 					return -1
@@ -80,7 +85,7 @@ func TestAnyFiguresMakeAPicture(t *testing.T) {
 
 func TestBarsAreAsTallAsTheirFigures(t *testing.T) {
 	t.Parallel()
-	picture := string(chart.Bars(chart.Data{
+	picture := string(words.Bars(chart.Data{
 		Title: "Deliveries", Label: "Day", Labels: []string{"1 Nov", "2 Nov"},
 		Series: []chart.Series{{Name: "first", Values: []float64{10, 20}}, {Name: "dropped", Values: []float64{5, 0}}},
 	}))
@@ -107,10 +112,10 @@ func TestSmallPicturesAreWellFormed(t *testing.T) {
 	for _, picture := range []template.HTML{
 		chart.Spark(nil), chart.Spark([]float64{1, 1, 1}), chart.Spark([]float64{1, 5, 2}), chart.Meter(.5, .4, `"half"`), chart.Meter(2, -1, "<all>"),
 		chart.Terms([]chart.Part{{Name: `<"plan">`, Value: .4}, {Name: "age", Value: -.1}}),
-		chart.Map("Map", "Of <people>", []chart.Group{{Name: "<ann>", Points: []chart.Point{{1, 2}, {-1, 2}}}, {Name: "none"}}), chart.Map("Map", "", nil),
-		chart.Map("Map", "", []chart.Group{{Name: "one", Points: []chart.Point{{1, 2}}}}),
-		chart.Flow("Flow", "From <then>", "then", "now", ends("<a>", "b"), ends("<a>", "c"), []chart.Move{{0, 0, 5}, {1, 1, 2}, {0, 1, 1}}),
-		chart.Flow("Flow", "", "then", "now", nil, nil, nil),
+		words.Map("Map", "Of <people>", []chart.Group{{Name: "<ann>", Points: []chart.Point{{1, 2}, {-1, 2}}}, {Name: "none"}}), words.Map("Map", "", nil),
+		words.Map("Map", "", []chart.Group{{Name: "one", Points: []chart.Point{{1, 2}}}}),
+		words.Flow("Flow", "From <then>", "then", "now", ends("<a>", "b"), ends("<a>", "c"), []chart.Move{{0, 0, 5}, {1, 1, 2}, {0, 1, 1}}),
+		words.Flow("Flow", "", "then", "now", nil, nil, nil),
 	} {
 		wellFormed(t, picture)
 		if strings.Contains(string(picture), "NaN") || strings.Contains(string(picture), "Inf") {
@@ -146,7 +151,7 @@ func TestAMapHasAllItsDotsAndNames(t *testing.T) {
 				points++
 			}
 		}
-		picture := chart.Map("Map", "", groups)
+		picture := words.Map("Map", "", groups)
 		wellFormed(r, picture)
 		dots := dot.FindAllStringSubmatch(string(picture), -1)
 		if len(dots) != points {
@@ -184,7 +189,7 @@ var ribbon = regexp.MustCompile(`<path class="f\d flow" d="M[\d.]+ ([\d.]+)C[^V]
 
 func TestFlowsAreAsWideAsThoseWhoWent(t *testing.T) {
 	t.Parallel()
-	picture := string(chart.Flow("Flow", "", "then", "now", ends("a", "b"), ends("a", "b"), []chart.Move{{0, 0, 30}, {0, 1, 10}, {1, 1, 20}}))
+	picture := string(words.Flow("Flow", "", "then", "now", ends("a", "b"), ends("a", "b"), []chart.Move{{0, 0, 30}, {0, 1, 10}, {1, 1, 20}}))
 	found := ribbon.FindAllStringSubmatch(picture, -1)
 	if len(found) != 3 {
 		t.Fatalf("%d ribbons: %s", len(found), picture)

@@ -39,7 +39,7 @@ const (
 
 // Map draws groups in two dimensions, each with its name above its middle. Groups are
 // told apart by colour, and from the seventh on by shape too.
-func Map(title, description string, groups []Group) template.HTML {
+func (w Words) Map(title, description string, groups []Group) template.HTML {
 	place := fitted(groups)
 	var b builder
 	type label struct {
@@ -74,7 +74,7 @@ func Map(title, description string, groups []Group) template.HTML {
 		b.add(`<text class="strong" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
 			min(max(l.X, half), mapWide-half), labels[i].Y, cut(l.name))
 	}
-	return picture(title, description, mapWide, mapTall, b.String())
+	return w.picture(title, description, mapWide, mapTall, b.String())
 }
 
 // fitted returns what puts a point into the picture, with one scale for both directions.
@@ -105,7 +105,7 @@ type Move struct {
 
 // Flow draws moves from the ends at the left, as they were then, to those at the right,
 // as they are now, and lists them in a table.
-func Flow(title, description, then, now string, from, to []End, moves []Move) template.HTML {
+func (w Words) Flow(title, description, then, now string, from, to []End, moves []Move) template.HTML {
 	var all int64
 	leaving, coming := make([]int64, len(from)), make([]int64, len(to))
 	for _, m := range moves {
@@ -132,18 +132,19 @@ func Flow(title, description, then, now string, from, to []End, moves []Move) te
 	names := namesOf(from, leaving, left, scale, block+6, "start") + namesOf(to, coming, right, scale, flowWide-block-6, "end")
 	slices.SortStableFunc(moves, func(a, b Move) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	for _, m := range moves {
-		wide := scale * float64(m.Count)
+		tall := scale * float64(m.Count)
 		at, end := left[m.From], right[m.To]
-		left[m.From], right[m.To] = at+wide, end+wide
+		left[m.From], right[m.To] = at+tall, end+tall
 		const middle = flowWide / 2
-		b.add(`<path class="%s flow" d="M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1fV%.1fC%.1f %.1f %.1f %.1f %.1f %.1fZ"><title>%s from %s to %s</title></path>`,
-			fill(to[m.To].Colour), block, at, middle, at, middle, end, flowWide-block, end, end+wide, middle, end+wide, middle, at+wide, block, at+wide,
-			figure(float64(m.Count), 0), from[m.From].Name, to[m.To].Name)
+		b.add(`<path class="%s flow" d="M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1fV%.1fC%.1f %.1f %.1f %.1f %.1f %.1fZ"><title>%s</title></path>`,
+			fill(to[m.To].Colour), block, at, middle, at, middle, end, flowWide-block, end, end+tall, middle, end+tall, middle, at+tall, block, at+tall,
+			w.Moved(figure(float64(m.Count), 0), from[m.From].Name, to[m.To].Name))
 	}
 	fmt.Fprint(&b, names) // above the ribbons
-	out := picture(title, description, flowWide, tall+26, b.String())
+	out := w.picture(title, description, flowWide, tall+26, b.String())
 	var table builder
-	table.add(`<details><summary>As a table</summary><div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th scope="col">%s</th><th scope="col">%s</th><th scope="col" class="num">Users</th></tr></thead><tbody>`, then, now)
+	table.table(w)
+	table.add(`<th scope="col">%s</th><th scope="col">%s</th><th scope="col" class="num">%s</th></tr></thead><tbody>`, then, now, w.Users)
 	for _, m := range moves {
 		table.add(`<tr><td class="name">%s</td><td class="name">%s</td><td class="num">%s</td></tr>`, from[m.From].Name, to[m.To].Name, figure(float64(m.Count), 0))
 	}
@@ -177,11 +178,13 @@ func cut(name string) string {
 }
 
 // picture puts what was drawn into an SVG with a title and a description.
-func picture(title, description string, wide, tall float64, drawn string) template.HTML {
+func (w Words) picture(title, description string, wide, tall float64, drawn string) template.HTML {
 	var b builder
 	id := ident(title + description)
-	b.add(`<div class="wide" tabindex="0" role="group" aria-label="Chart"><svg viewBox="0 0 %.0f %.0f" role="img" aria-labelledby="t%s d%s"><title id="t%s">%s</title><desc id="d%s">%s</desc>`,
+	b.add(`<svg viewBox="0 0 %.0f %.0f" role="img" aria-labelledby="t%s d%s"><title id="t%s">%s</title><desc id="d%s">%s</desc>`,
 		wide, tall, id, id, id, title, id, description)
-	fmt.Fprintf(&b, "%s</svg></div>", drawn)
-	return template.HTML(b.String()) //nolint:gosec // every text in it is escaped
+	fmt.Fprintf(&b, "%s</svg>", drawn)
+	var out builder
+	out.wide(w, b.String())
+	return template.HTML(out.String()) //nolint:gosec // every text in it is escaped
 }
