@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
+	"kindred/console/chart"
 	kindred "kindred/sdk/go"
 )
 
@@ -29,7 +31,15 @@ func (p *page) segments() error {
 		p.r.Form = url.Values{"rule": {built}}
 	}
 	data := map[string]any{"Segments": found.Data, "Next": next("segments", asked, found.NextCursor), "Build": build, "Layers": layers}
-	if text := cmp.Or(built, strings.TrimSpace(asked.Get("rule"))); text != "" && p.refused == nil {
+	text := cmp.Or(built, strings.TrimSpace(asked.Get("rule")))
+	if built != "" {
+		asked = url.Values{"rule": {built}}
+	}
+	switch drawLater := later("segments", asked, "preview"); {
+	case text == "" || p.refused != nil:
+	case drawLater != "":
+		data["Later"] = drawLater
+	default:
 		preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: text, ConsentLayerID: p.optional("layer")})
 		refused := problemOf(err)
 		switch {
@@ -68,6 +78,9 @@ func (p *page) segment() error {
 		}
 		data["Layer"] = layer
 	}
+	if err := p.told(data, segment); err != nil {
+		return err
+	}
 	members, err := p.api.Segments.ListMembersPage(ctx, segment.ID, kindred.ListSegmentMembersParams{Limit: new(int64(pageOf)), Cursor: asked.Get("cursor")})
 	if err == nil {
 		data["Members"], data["Next"] = members.Data, next("segments/"+url.PathEscape(segment.ID), asked, members.NextCursor)
@@ -75,6 +88,67 @@ func (p *page) segment() error {
 		return err
 	}
 	return p.show("segment", "Segments", segment.Name, data)
+}
+
+// changesShown is how many changes of a segment a page shows.
+const changesShown = 20
+
+// told adds how many were in a segment day by day, and who came and went, the newest first.
+func (p *page) told(data map[string]any, segment *kindred.Segment) error {
+	ctx, asked := p.r.Context(), p.r.URL.Query()
+	sizes, err := p.api.Segments.ListSizes(ctx, segment.ID, kindred.ListSegmentSizesParams{})
+	if err != nil {
+		if data["NoSizes"], err = notNow(err); err != nil {
+			return err
+		}
+	} else if n := len(sizes.Sizes); n > 0 {
+		first, last := sizes.Sizes[0], sizes.Sizes[n-1]
+		data["Sizes"] = sized(sizes.Sizes)
+		if n > 1 {
+			gained := last.Members - first.Members
+			data["Delta"], data["Tone"], data["Since"] = signed(gained), rising(gained), plainDay(first.Day)
+		}
+	}
+	changes, err := p.api.Segments.ListChanges(ctx, segment.ID, kindred.ListSegmentChangesParams{
+		Order: kindred.OrderDesc, Limit: new(int64(changesShown)), After: asked.Get("after"),
+	})
+	if err != nil {
+		data["NoChanges"], err = notNow(err)
+		if what := problemOf(err); err != nil && what.Status == http.StatusGone {
+			data["NoChanges"], err = what.Detail, nil
+		}
+		return err
+	}
+	data["Changes"] = changes.Changes
+	if changes.HasMore {
+		asked.Set("after", changes.Cursor)
+		asked.Del("done")
+		data["Earlier"] = Path + "segments/" + url.PathEscape(segment.ID) + "?" + asked.Encode() + "#changes"
+	}
+	return nil
+}
+
+// sized is how many there were day by day, as a picture.
+func sized(sizes []kindred.SegmentSize) chart.Data {
+	first, last := sizes[0], sizes[len(sizes)-1]
+	shown := chart.Data{
+		Title: say("segment.members_by_day"), Label: say("overview.day"), Series: []chart.Series{{Name: say("common.members")}},
+		Description: say("segment.from_to", number(first.Members), plainDay(first.Day), number(last.Members), plainDay(last.Day)),
+	}
+	for _, s := range sizes {
+		shown.Labels = append(shown.Labels, plainDay(s.Day))
+		shown.Series[0].Values = append(shown.Series[0].Values, float64(s.Members))
+	}
+	return shown
+}
+
+// plainDay writes a day, which is in UTC, as in 2 Jan.
+func plainDay(day string) string {
+	t, err := time.Parse(time.DateOnly, day)
+	if err != nil {
+		return day
+	}
+	return t.Format("2 Jan")
 }
 
 // downloadMembers passes on the members of a segment as CSV.

@@ -58,13 +58,14 @@ for (const part of document.querySelectorAll("[data-refresh]")) {
   }, 1000 * part.dataset.refresh);
 }
 
-// A part that takes long is asked for once the page is there.
+// A part that takes long is asked for once the page is there. The page says why there is none.
 for (const part of document.querySelectorAll("[data-later]")) (async () => {
   part.setAttribute("aria-busy", "true");
   const answer = await fetch(part.dataset.later).catch(() => null);
   const next = answer?.ok && !answer.redirected && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
   part.removeAttribute("aria-busy");
   if (next) part.replaceWith(next);
+  else if (answer?.status === 422) location.replace(part.dataset.later);
 })();
 
 // Whom a rule names, while it is typed.
@@ -73,7 +74,8 @@ for (const rule of document.querySelectorAll("[data-count]")) {
   rule.addEventListener("input", () => {
     clearTimeout(typed);
     typed = setTimeout(async () => {
-      const asked = rule.value, answer = await fetch(rule.dataset.count + encodeURIComponent(asked)).catch(() => null);
+      const asked = rule.value, layer = rule.form.elements.layer?.value ?? "";
+      const answer = await fetch(rule.dataset.count + encodeURIComponent(asked) + (layer && "&layer=" + layer)).catch(() => null);
       if (!answer?.ok || answer.redirected || asked !== rule.value) return; // what is not whole yet is refused
       const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("named");
       if (next) document.getElementById("named").replaceChildren(...next.childNodes);
