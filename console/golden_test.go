@@ -401,13 +401,18 @@ func goldenPages() map[string]golden {
 		"run-under-way": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{
 			ID: "run_1", ConsentLayerID: "lay_1", Status: "running", CreatedAt: ago(time.Second), Progress: &kindred.RunProgress{Phase: "fitting", Share: .4, ETASeconds: new(int64(3))},
 		}}), "runs/run_1", ""},
+		"history-at-asked":      {"history-at", full("Acme"), "history-at?at=2026-11-01T00:00&kind=users", ""},
+		"user-asked":            {"user", full("maya"), "users/usr_1?at=2026-11-01T00:00", ""},
+		"user-past":             {"user", full("maya"), "users/usr_1?at=2026-11-01T00:00&past=1", ""},
+		"user-not-there":        {"user", full("maya").plus(made{"/api/v1/clients/cli_1/history/state": kindred.HistoryState{Size: 2}}), "users/usr_1?at=2026-11-01T00:00&past=1", ""},
+		"user-future":           {"user", full("maya").plus(made{"/api/v1/clients/cli_1/history/state": refusal{Status: 422, Code: "invalid", Detail: "Not valid.", Errors: []kindred.FieldError{{Pointer: "at", Detail: "must not be in the future"}}}}), "users/usr_1?at=2027-11-01T00:00&past=1", ""},
 		"clusters-map":          {"clusters", full("Acme"), "clusters?map=1", ""},
 		"users-counted":         {"users", full("Acme"), "users?filter=traits.age+%3E+30&count=1", ""},
 		"clusters-without-runs": {"clusters", empty.plus(made{"/api/v1/consent_layers": list([]kindred.ConsentLayer{{ID: "lay_1", Name: "Matching"}})}), "clusters", ""},
 	}
 	paths := map[string]string{
 		"overview": "", "first-steps": "first-steps", "users": "users", "traits": "traits?path=age", "segments": "segments", "clusters": "clusters", "campaigns": "campaigns", "webhooks": "webhooks",
-		"developers": "developers", "requests": "requests", "history": "history", "history-at": "history-at?at=2026-11-01T00:00&kind=users", "settings": "settings", "account": "account",
+		"developers": "developers", "requests": "requests", "history": "history", "history-at": "history-at?at=2026-11-01T00:00&kind=users&past=1", "settings": "settings", "account": "account",
 	}
 	for name, path := range paths {
 		all[name+"-empty"] = golden{name, empty, path, ""}

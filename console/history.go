@@ -103,11 +103,22 @@ func (p *page) historyAt() error {
 		if err != nil {
 			return invalid("at", say("history.this_must_be_a"))
 		}
+		if drawLater := later("history-at", asked, "past"); drawLater != "" { // it is built from the log
+			data["Later"] = drawLater
+			return p.show("history-at", "History", say("titles.as_it_was"), data)
+		}
 		found, err := p.api.History.GetStatePage(p.r.Context(), kindred.GetHistoryStateParams{
 			At: at.UTC().Format(time.RFC3339), Kind: kindred.StateKind(asked.Get("kind")), Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
 		})
 		if err != nil {
-			return err
+			if refused := problemOf(err); refused.Field("at") != "" {
+				p.refused = refused
+				return p.show("history-at", "History", say("titles.as_it_was"), data)
+			}
+			if data["NoState"], err = notNow(err); err != nil {
+				return err
+			}
+			return p.show("history-at", "History", say("titles.as_it_was"), data)
 		}
 		data["State"], data["Next"] = found, next("history-at", asked, found.NextCursor)
 	}

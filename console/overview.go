@@ -314,15 +314,22 @@ func (p *page) nameOf(item kindred.AttentionItem) string {
 
 // names finds the own ids of the users that events are about.
 func (p *page) names(events []kindred.PublicEvent) (map[string]string, error) {
-	names := map[string]string{}
 	var ids []string
 	for _, e := range events {
 		for _, field := range []string{"user_id", "matched_user_id"} {
-			if one, _ := e.Data[field].(string); strings.HasPrefix(one, "usr_") && !slices.Contains(ids, one) {
+			if one, _ := e.Data[field].(string); strings.HasPrefix(one, "usr_") {
 				ids = append(ids, one)
 			}
 		}
 	}
+	return p.ownIDs(ids)
+}
+
+// ownIDs are the client's own ids of users who are there.
+func (p *page) ownIDs(ids []string) (map[string]string, error) {
+	names := map[string]string{}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	if len(ids) == 0 {
 		return names, nil
 	}

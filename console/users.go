@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"kindred/console/chart"
 	kindred "kindred/sdk/go"
@@ -227,7 +229,11 @@ func (p *page) user() error {
 	if err != nil {
 		return err
 	}
-	data := map[string]any{"User": user, "Traits": flattened(user.Traits)}
+	schema, err := p.schema()
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"User": user, "Traits": typed(flattened(user.Traits), schema)}
 	matches, err := p.api.Matches.Compute(ctx, user.ID, kindred.MatchRequest{Limit: new(int64(8)), Record: new(false)})
 	if err == nil {
 		data["Alike"] = explained(matches.Data)
@@ -236,7 +242,7 @@ func (p *page) user() error {
 	}
 	feed, err := p.api.Feed.GetPage(ctx, user.ID, kindred.GetFeedParams{Limit: new(int64(8)), Record: new(false)})
 	if err == nil {
-		data["Feed"] = feed.Data
+		data["Feed"], data["Campaigns"] = feed.Data, p.campaignNames(feed.Data)
 	} else if data["NoFeed"], err = notNow(err); err != nil {
 		return err
 	}
@@ -288,16 +294,123 @@ func (p *page) user() error {
 		return err
 	}
 	data["Segments"] = segments.Segments
+	if p.who.has("admin") || p.who.has("audit") {
+		if err := p.past(data, user); err != nil {
+			return err
+		}
+	}
 	if !p.who.Admin() {
 		return p.show("user", "Users", user.ExternalID, data)
 	}
 	happened, err := p.api.Users.GetTimelinePage(ctx, user.ID, kindred.GetTimelineParams{Limit: new(int64(20)), Cursor: p.r.URL.Query().Get("cursor")})
 	if err == nil {
 		data["Timeline"], data["Next"] = happened.Data, next("users/"+url.PathEscape(user.ID), p.r.URL.Query(), happened.NextCursor)
+		if data["Names"], data["Actors"], err = p.called(happened.Data); err != nil {
+			return err
+		}
 	} else if data["NoTimeline"], err = notNow(err); err != nil {
 		return err
 	}
 	return p.show("user", "Users", user.ExternalID, data)
+}
+
+// campaignNames are what the campaigns of a feed are called, as far as that can be asked.
+func (p *page) campaignNames(feed []kindred.FeedItem) map[string]string {
+	names := map[string]string{}
+	for _, item := range feed {
+		id := fmt.Sprint(deref(item.CampaignID))
+		if _, known := names[id]; known || id == "" {
+			continue
+		}
+		if one, err := p.api.Campaigns.Get(p.r.Context(), id); err == nil {
+			names[id] = one.Name
+		}
+	}
+	return names
+}
+
+// called are the own ids of those whom a timeline names, and the addresses of the members
+// who did something.
+func (p *page) called(entries []kindred.TimelineEntry) (names, actors map[string]string, err error) {
+	var users []string
+	member := false
+	for _, e := range entries {
+		if id := fmt.Sprint(deref(e.MatchedUserID)); id != "" {
+			users = append(users, id)
+		}
+		member = member || strings.HasPrefix(e.Actor, "mem_")
+	}
+	if names, err = p.ownIDs(users); err != nil || !member {
+		return names, nil, err
+	}
+	members, _, err := collect(p.api.Members.List(p.r.Context(), kindred.ListMembersParams{}), allOf)
+	actors = map[string]string{}
+	for _, m := range members {
+		actors[m.ID] = m.Email
+	}
+	return names, actors, err
+}
+
+// was is a trait of a person at a moment of the past, beside what it is now.
+type was struct {
+	trait
+	Now     string
+	Changed bool
+}
+
+// past adds how the user was at the moment that is asked for. It is built from the log, so
+// it comes once the page is there.
+func (p *page) past(data map[string]any, user *kindred.User) error {
+	asked := p.r.URL.Query()
+	text := asked.Get("at")
+	if text == "" {
+		return nil
+	}
+	data["At"] = text
+	at, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
+	if err != nil {
+		p.refused = problemOf(invalid("at", say("history.this_must_be_a")))
+		return nil
+	}
+	if data["Later"] = later("users/"+url.PathEscape(user.ID), asked, "past"); data["Later"] != "" {
+		return nil
+	}
+	found, err := p.api.History.GetStatePage(p.r.Context(), kindred.GetHistoryStateParams{At: at.UTC().Format(time.RFC3339), UserID: user.ID})
+	if err != nil {
+		if refused := problemOf(err); refused.Field("at") != "" {
+			p.refused = refused
+			return nil
+		}
+		data["NoPast"], err = notNow(err)
+		return err
+	}
+	data["Size"], data["PastOf"] = found.Size, stamp(at, zoneOf(p.r))
+	if len(found.Data) == 0 || found.Data[0].User == nil {
+		return nil
+	}
+	then := found.Data[0].User
+	data["Then"], data["Past"] = then, beside(flattened(then.Traits), flattened(user.Traits))
+	return nil
+}
+
+// beside are traits of then beside those of now, by path.
+func beside(then, now []trait) (all []was) {
+	is := map[string]string{}
+	for _, t := range now {
+		is[t.Path] = t.Value
+	}
+	for _, t := range then {
+		value, there := is[t.Path]
+		all = append(all, was{trait: t, Now: value, Changed: !there || value != t.Value})
+		delete(is, t.Path)
+	}
+	for _, t := range now {
+		if _, fresh := is[t.Path]; fresh {
+			all = append(all, was{trait: trait{Path: t.Path}, Now: t.Value, Changed: true})
+		}
+	}
+	slices.SortFunc(all, func(a, b was) int { return strings.Compare(a.Path, b.Path) })
+	return all
 }
 
 // standing is the cluster of a layer that somebody would be in who is in none.
@@ -318,7 +431,29 @@ func notNow(err error) (why string, other error) {
 }
 
 // trait is one of a person, by its path.
-type trait struct{ Path, Value string }
+type trait struct {
+	Path, Value string
+	Type        kindred.TraitType // "": it was not learnt yet
+	Sensitive   bool
+	Reason      string // it takes no part in matches for
+}
+
+// typed says of traits how they are read.
+func typed(all []trait, schema *kindred.TraitSchema) []trait {
+	if schema == nil {
+		return all
+	}
+	known := map[string]*kindred.Trait{}
+	for i := range schema.Traits {
+		known[schema.Traits[i].Path] = &schema.Traits[i]
+	}
+	for i := range all {
+		if t := known[all[i].Path]; t != nil {
+			all[i].Type, all[i].Sensitive, all[i].Reason = t.Type, t.Sensitive, fmt.Sprint(deref(t.Reason))
+		}
+	}
+	return all
+}
 
 // flattened lists traits by their paths, as they take part in matches.
 func flattened(traits map[string]any) (all []trait) {
@@ -326,7 +461,7 @@ func flattened(traits map[string]any) (all []trait) {
 	walk = func(prefix string, v any) {
 		object, deep := v.(map[string]any)
 		if !deep || len(object) == 0 || isPlace(object) {
-			all = append(all, trait{prefix, plainValue(v)})
+			all = append(all, trait{Path: prefix, Value: plainValue(v)})
 			return
 		}
 		for _, name := range slices.Sorted(maps.Keys(object)) {
