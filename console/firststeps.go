@@ -1,6 +1,11 @@
 package console
 
-import kindred "kindred/sdk/go"
+import (
+	"net/url"
+	"strings"
+
+	kindred "kindred/sdk/go"
+)
 
 // step is one of the first steps.
 type step struct {
@@ -8,6 +13,7 @@ type step struct {
 	Done      bool
 	Path      string // where it is done
 	Button    string
+	Snippet   string // the same from a server, with the client's own ids
 }
 
 func (p *page) firstSteps() error {
@@ -36,12 +42,20 @@ func (p *page) firstSteps() error {
 		}
 		delivered = len(sent.Data) > 0
 	}
+	var user, hook string
+	if len(users.Data) > 0 {
+		user = users.Data[0].ExternalID
+	}
+	if len(hooks.Data) > 0 {
+		hook = hooks.Data[0].ID
+	}
+	calls := snippets(p.PublicURL, p.who.Client, user, hook)
 	steps := []step{
-		{say("first_steps.make_an_api_key"), say("first_steps.your_servers_exchange_it"), len(keys.Data) > 0, Path + "developers", say("first_steps.make_a_key")},
-		{say("first_steps.add_your_first_users"), say("first_steps.drop_a_file_of"), len(users.Data) > 0, Path + "users#add", say("common.add_users")},
-		{say("first_steps.see_who_is_alike"), say("first_steps.open_a_user_the"), len(events.Data) > 0, Path + "users", say("first_steps.open_a_user")},
-		{say("first_steps.subscribe_an_endpoint"), say("first_steps.your_server_is_told"), len(hooks.Data) > 0, Path + "webhooks#add", say("first_steps.add_an_endpoint")},
-		{say("first_steps.receive_a_delivery"), say("first_steps.send_a_test_and"), delivered, Path + "webhooks", say("first_steps.send_a_test")},
+		{say("first_steps.make_an_api_key"), say("first_steps.your_servers_exchange_it"), len(keys.Data) > 0, Path + "developers", say("first_steps.make_a_key"), calls[0]},
+		{say("first_steps.add_your_first_users"), say("first_steps.drop_a_file_of"), len(users.Data) > 0, Path + "users#add", say("common.add_users"), calls[1]},
+		{say("first_steps.see_who_is_alike"), say("first_steps.open_a_user_the"), len(events.Data) > 0, Path + "users", say("first_steps.open_a_user"), calls[2]},
+		{say("first_steps.subscribe_an_endpoint"), say("first_steps.your_server_is_told"), len(hooks.Data) > 0, Path + "webhooks#add", say("first_steps.add_an_endpoint"), calls[3]},
+		{say("first_steps.receive_a_delivery"), say("first_steps.send_a_test_and"), delivered, Path + "webhooks", say("first_steps.send_a_test"), calls[4]},
 	}
 	done := 0
 	for _, s := range steps {
@@ -49,11 +63,33 @@ func (p *page) firstSteps() error {
 			done++
 		}
 	}
-	var user string
-	if len(users.Data) > 0 {
-		user = users.Data[0].ExternalID
-	}
 	return p.show("first-steps", "Overview", say("common.first_steps"), map[string]any{
-		"Steps": steps, "Done": done, "URL": p.PublicURL, "Client": p.who.Client, "User": user,
+		"Steps": steps, "Done": done,
 	})
 }
+
+// snippets are the first steps as commands, in their order. Nothing in them but ids is a
+// client's own text, and that is quoted for a shell.
+func snippets(at, client, user, hook string) [5]string {
+	const auth = ` -H "Authorization: Bearer $TOKEN"`
+	const body = auth + ` -H 'Content-Type: application/json' \` + "\n  -d "
+	ext := "customer-1"
+	if user != "" {
+		ext = user
+	}
+	if hook == "" {
+		hook = "whk_…"
+	}
+	post := func(path, sends string) string { return `curl -s "$KINDRED_URL` + path + `"` + body + shell(sends) }
+	return [5]string{
+		"export KINDRED_URL=" + shell(at) + "\nexport KINDRED_API_KEY=kin_live_…\n" + `TOKEN=$(curl -s "$KINDRED_URL/auth/exchange" -H 'Content-Type: application/json' \
+  -d "{\"api_key\": \"$KINDRED_API_KEY\"}" | jq -r .data.token)`,
+		post("/api/v1/users", `{"external_id": "customer-1", "traits": {"plan": "pro", "age": 31}}`),
+		post("/api/v1/users/ext:"+strings.ReplaceAll(url.PathEscape(ext), "$", "%24")+"/matches", `{"limit": 10}`),
+		post("/api/v1/clients/"+client+"/webhooks", `{"url": "https://example.com/hooks", "event_types": ["match.computed"]}`),
+		post("/api/v1/clients/"+client+"/webhooks/"+hook+"/test", `{"event_type": "match.computed"}`),
+	}
+}
+
+// shell quotes a text for a POSIX shell.
+func shell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

@@ -25,7 +25,8 @@ type page struct {
 	token string
 	api   *kindred.Client
 
-	refused *Problem // of the form that this page answers
+	refused          *Problem // of the form that this page answers
+	changed, granted string   // the layer whose form this is
 }
 
 // view is what the layout shows of a page.
@@ -90,8 +91,12 @@ func problemOf(err error) *Problem {
 	if title == "" {
 		title = say("problem.this_failed")
 	}
+	detail := refused.Detail
+	if len(refused.Errors) > 0 && refused.Code == kindred.CodeInvalid { // which says no more than the title
+		detail = say("problem.please_correct_what_is")
+	}
 	return &Problem{
-		Status: refused.Status, Title: title, Detail: refused.Detail, RequestID: refused.RequestID,
+		Status: refused.Status, Title: title, Detail: detail, RequestID: refused.RequestID,
 		Fields: refused.Errors, RetryAfter: refused.RetryAfter,
 	}
 }
@@ -197,7 +202,11 @@ func (p *page) done(at, notice string) error {
 	if notices[notice] == "" {
 		return fmt.Errorf("console: no notice is named %q", notice)
 	}
-	http.Redirect(p.w, p.r, at+"?done="+notice, http.StatusSeeOther)
+	and := "?"
+	if strings.Contains(at, "?") {
+		and = "&"
+	}
+	http.Redirect(p.w, p.r, at+and+"done="+notice, http.StatusSeeOther)
 	return nil
 }
 

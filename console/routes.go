@@ -72,6 +72,8 @@ func (s *Console) route() {
 	post("settings/members", (*page).addMember)
 	post("settings/members/{id}/remove", (*page).removeMember)
 	post("settings/layers", (*page).createLayer)
+	post("settings/layers/{id}", (*page).changeLayer)
+	post("settings/layers/{id}/grant", (*page).grantLayer)
 	post("settings/layers/{id}/retire", (*page).retireLayer)
 	post("settings/projections/{name}/rebuild", (*page).rebuild)
 	post("settings/sandboxes", (*page).createSandbox)

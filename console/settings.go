@@ -1,6 +1,7 @@
 package console
 
 import (
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -32,9 +33,13 @@ func (p *page) settings() error {
 	if err != nil {
 		return err
 	}
+	schema, err := p.schema()
+	if err != nil {
+		return err
+	}
 	return p.show("settings", "Settings", say("titles.settings"), map[string]any{
-		"Sandboxes": beside,
-		"Client":    client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": roles,
+		"Sandboxes": beside, "Suggested": suggested(schema), "Changed": p.changed, "Granted": p.granted,
+		"Client": client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": roles,
 	})
 }
 
@@ -82,12 +87,62 @@ func (p *page) removeMember() error {
 	return p.done(Path+"settings", "removed")
 }
 
-func (p *page) createLayer() error {
-	paths := strings.FieldsFunc(p.form("trait_paths"), func(r rune) bool { return r == ',' || r == '\n' || r == '\r' || r == ' ' })
-	if paths == nil {
-		paths = []string{}
+// mostSuggested bounds the traits that the form of a layer begins with.
+const mostSuggested = 20
+
+// suggested are the traits that matches use: what a first layer may well use, too.
+func suggested(schema *kindred.TraitSchema) (paths []string) {
+	if schema == nil {
+		return nil
 	}
-	if _, err := p.api.Consent.CreateLayer(p.r.Context(), kindred.NewConsentLayer{Name: p.form("name"), TraitPaths: paths}, p.once()); err != nil {
+	for _, t := range schema.Traits {
+		if t.Participates && len(paths) < mostSuggested && !strings.ContainsAny(t.Path, ", \r\n") {
+			paths = append(paths, t.Path)
+		}
+	}
+	return paths
+}
+
+// typedPaths are the paths of traits that were typed, with commas or lines between them.
+func (p *page) typedPaths() []string {
+	paths := []string{}
+	for path := range strings.FieldsFuncSeq(p.form("trait_paths"), func(r rune) bool { return r == ',' || r == '\n' || r == '\r' }) {
+		if path = strings.TrimSpace(path); path != "" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+func (p *page) changeLayer() error {
+	p.changed = p.r.PathValue("id")
+	always := kindred.Null[string]()
+	if text := p.form("match_rule"); text != "" {
+		always = kindred.Value(text)
+	}
+	if _, err := p.api.Consent.ChangeLayer(p.r.Context(), p.changed, kindred.ConsentLayerChange{Name: p.optional("name"), TraitPaths: p.typedPaths(), MatchRule: always}); err != nil {
+		return p.again(err, p.settings)
+	}
+	return p.done(Path+"settings", "saved")
+}
+
+// grantLayer records that all users who are there have granted a layer.
+func (p *page) grantLayer() error {
+	p.granted = p.r.PathValue("id")
+	switch {
+	case p.form("agreed") == "":
+		return p.again(invalid("agreed", say("settings.say_that_they_agreed")), p.settings)
+	case p.form("source") == "":
+		return p.again(invalid("source", say("settings.say_where")), p.settings)
+	}
+	if _, err := p.api.Consent.GrantMany(p.r.Context(), p.granted, kindred.ConsentsChange{All: new(true), Source: p.optional("source")}, p.once()); err != nil {
+		return p.again(err, p.settings)
+	}
+	return p.done(Path+"clusters?layer="+url.QueryEscape(p.granted), "granted")
+}
+
+func (p *page) createLayer() error {
+	if _, err := p.api.Consent.CreateLayer(p.r.Context(), kindred.NewConsentLayer{Name: p.form("name"), TraitPaths: p.typedPaths()}, p.once()); err != nil {
 		return p.again(err, p.settings)
 	}
 	return p.done(Path+"settings", "created")

@@ -372,6 +372,7 @@ func (p *page) past(data map[string]any, user *kindred.User) error {
 		p.refused = problemOf(invalid("at", say("history.this_must_be_a")))
 		return nil
 	}
+	data["PastOf"] = stamp(at, zoneOf(p.r))
 	if data["Later"] = later("users/"+url.PathEscape(user.ID), asked, "past"); data["Later"] != "" {
 		return nil
 	}
@@ -384,7 +385,7 @@ func (p *page) past(data map[string]any, user *kindred.User) error {
 		data["NoPast"], err = notNow(err)
 		return err
 	}
-	data["Size"], data["PastOf"] = found.Size, stamp(at, zoneOf(p.r))
+	data["Size"] = &found.Size
 	if len(found.Data) == 0 || found.Data[0].User == nil {
 		return nil
 	}

@@ -60,10 +60,13 @@ for (const part of document.querySelectorAll("[data-refresh]")) {
 
 // A part that takes long is asked for once the page is there. The page says why there is none.
 for (const part of document.querySelectorAll("[data-later]")) (async () => {
+  const button = part.querySelector(".btn"), said = button?.textContent;
+  if (button) button.textContent = words.reading;
   part.setAttribute("aria-busy", "true");
   const answer = await fetch(part.dataset.later).catch(() => null);
   const next = answer?.ok && !answer.redirected && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
   part.removeAttribute("aria-busy");
+  if (button) button.textContent = said;
   if (next) part.replaceWith(next);
   else if (answer?.status === 422) location.replace(part.dataset.later);
 })();
