@@ -103,8 +103,8 @@ func (p *page) campaign() error {
 		return err
 	}
 	layout := map[string]string{"hour": "2 Jan 15:04", "day": "2 Jan", "week": "2 Jan", "month": "Jan 2006"}[interval]
-	shown := chart.Data{Title: say("campaign.engagement_by", interval), Label: say("campaign.from"), Series: []chart.Series{{Name: say("campaign.series_clicks")}, {Name: say("campaign.series_conversions")}, {Name: say("campaign.impressions_without_either")}}}
-	spent := chart.Data{Label: say("campaign.from"), Places: decimals(one.Currency), Series: []chart.Series{{Name: say("campaign.spent", one.Currency)}}}
+	shown := chart.Data{Title: say("campaign.engagement_by", interval), Label: say("campaign.from"), Newest: true, Series: []chart.Series{{Name: say("campaign.series_clicks")}, {Name: say("campaign.series_conversions")}, {Name: say("campaign.impressions_without_either")}}}
+	spent := chart.Data{Label: say("campaign.from"), Newest: true, Places: decimals(one.Currency), Series: []chart.Series{{Name: say("campaign.spent", one.Currency)}}}
 	unit := float64(1)
 	for range decimals(one.Currency) {
 		unit *= 10

@@ -98,7 +98,7 @@ func (p *page) figures() (cards []card, deliveries chart.Data, err error) {
 		spendCards(spentBefore, spentNow)...,
 	)
 	deliveries = chart.Data{
-		Title: say("overview.webhook_deliveries_by_day"), Label: say("overview.day"),
+		Title: say("overview.webhook_deliveries_by_day"), Label: say("overview.day"), Newest: true,
 		Series: []chart.Series{{Name: say("overview.delivered_at_the_first")}, {Name: say("overview.delivered_after_retries")}, {Name: say("overview.dropped")}},
 	}
 	total := [3]int64{}

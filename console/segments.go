@@ -132,7 +132,7 @@ func (p *page) told(data map[string]any, segment *kindred.Segment) error {
 func sized(sizes []kindred.SegmentSize) chart.Data {
 	first, last := sizes[0], sizes[len(sizes)-1]
 	shown := chart.Data{
-		Title: say("segment.members_by_day"), Label: say("overview.day"), Series: []chart.Series{{Name: say("common.members")}},
+		Title: say("segment.members_by_day"), Label: say("overview.day"), Newest: true, Series: []chart.Series{{Name: say("common.members")}},
 		Description: say("segment.from_to", number(first.Members), plainDay(first.Day), number(last.Members), plainDay(last.Day)),
 	}
 	for _, s := range sizes {

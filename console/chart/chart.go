@@ -31,7 +31,8 @@ type Data struct {
 	Label              string // of the labels, as in Day
 	Labels             []string
 	Series             []Series
-	Places             int // decimals of the values
+	Places             int  // decimals of the values
+	Newest             bool // the last label is the newest: where there is no room for all, it is seen first
 }
 
 const (
@@ -171,9 +172,13 @@ func (b *builder) add(format string, args ...any) {
 }
 
 // wide puts a picture where it can be scrolled.
-func (b *builder) wide(w Words, drawn string) {
-	b.add(`<div class="wide" tabindex="0" role="group" aria-label="%s">`, w.Chart)
-	fmt.Fprintf(b, "%s</div>", drawn)
+func (b *builder) wide(w Words, newest bool, drawn string) {
+	end := ""
+	if newest {
+		end = " data-end"
+	}
+	b.add(`<div class="wide" tabindex="0" role="group" aria-label="%s"`, w.Chart)
+	fmt.Fprintf(b, "%s>%s</div>", end, drawn)
 }
 
 // table begins the table of a picture, and its head.
@@ -220,7 +225,7 @@ func (b *builder) close(w Words, d Data, x func(i int) float64) template.HTML {
 		}
 		all.add("</ul>")
 	}
-	all.wide(w, b.String())
+	all.wide(w, d.Newest, b.String())
 	all.table(w)
 	all.add(`<th scope="col">%s</th>`, d.Label)
 	for _, s := range d.Series {

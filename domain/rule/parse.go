@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -82,8 +83,26 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	return &Rule{root: root, most: most, comparisons: c.comparisons, reads: c.reads, lasting: lastingOf(c.source, c.source.Expr())}, nil
 }
 
+// misread are what the parser says of a text that is no rule, and what is said instead: what
+// it expected there is a list of all that could begin a value.
+var misread = []struct {
+	said    *regexp.Regexp
+	instead string
+}{
+	{regexp.MustCompile(`^Syntax error: mismatched input '<EOF>'.*`), "The rule ends where something is missing"},
+	{regexp.MustCompile(`^Syntax error: missing ('.*') at '<EOF>'.*`), "$1 is missing at the end"},
+	{regexp.MustCompile(`^Syntax error: missing ('.*') at ('.*').*`), "$1 is missing before $2"},
+	{regexp.MustCompile(`^Syntax error: (?:mismatched|extraneous) input ('.*') expecting .*`), "$1 does not belong here"},
+	{regexp.MustCompile(`^Syntax error: no viable alternative at input ('.*').*`), "$1 does not belong here"},
+	{regexp.MustCompile(`^Syntax error: token recognition error at: '=[^=].*`), "A comparison is written ==, not ="},
+	{regexp.MustCompile(`^Syntax error: token recognition error at: '(.*)'.*`), "This cannot be read: $1"},
+}
+
 // sentence makes one of what cel-go says, without its own names for what is ours.
 func sentence(message string) string {
+	for _, s := range misread {
+		message = s.said.ReplaceAllString(message, s.instead)
+	}
 	message = strings.NewReplacer("\n", " ", "(in container '')", "", "found no matching overload for", "there is no",
 		"undeclared reference to", "a rule knows nothing of the name").Replace(message)
 	message = strings.TrimRight(strings.TrimSpace(message), ".") + "."
