@@ -35,6 +35,15 @@ func (b *Backoff) Wait(ctx context.Context) error {
 // Reset begins anew, after something went well.
 func (b *Backoff) Reset() { b.next = 0 }
 
+// Doubled is the wait after n failures before this one, without chance, for who writes
+// down when it tries again: first, doubled n times, at most most.
+func Doubled(first, most time.Duration, n int) time.Duration {
+	for ; n > 0 && first < most; n-- {
+		first *= 2
+	}
+	return min(first, most)
+}
+
 // Sleep waits, and fails when ctx ends before.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

@@ -41,3 +41,14 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+func TestAWaitIsDoubledAtMostToTheMost(t *testing.T) {
+	for n, want := range []time.Duration{1, 2, 4, 5, 5} {
+		if got := backoff.Doubled(1, 5, n); got != want {
+			t.Errorf("after %d failures: %d, want %d", n, got, want)
+		}
+	}
+	if got := backoff.Doubled(time.Second, time.Hour, 1_000_000_000); got != time.Hour {
+		t.Errorf("after many: %s", got)
+	}
+}

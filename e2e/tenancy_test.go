@@ -124,6 +124,7 @@ func ofAll() map[string]string {
 		"count(*) FROM left_out WHERE projection":     "a rebuild counts what all clients' parts left out",
 		"DELETE FROM idempotency WHERE ctid":          "what is kept for a day goes, whose it ever was",
 		"DELETE FROM imports WHERE NOT keyed":         "what is kept for days goes, whose it ever was",
+		"DELETE FROM public.rebuilds WHERE ended_at":  "what is kept for days goes, whose it ever was",
 		"DELETE FROM dispatch_recoveries WHERE at":    "what is kept for days goes, whose it ever was",
 		"DELETE FROM request_omissions WHERE day":     "what is kept for days goes, whose it ever was",
 		"FROM public.events e ORDER BY e.position":    "the end of the log",

@@ -13,6 +13,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/jobs"
 )
 
 // MatchQueue holds the users whose matches are to be computed automatically:
@@ -30,8 +31,10 @@ const (
 	// batchLimit bounds the users of a batch, batchTime how long it may take.
 	batchLimit = 50
 	batchTime  = 10 * time.Second
+	// finishTime is how long it may take to write down what became of a batch.
+	finishTime = 5 * time.Second
 	// batchLease is when a batch that was never finished is over.
-	batchLease = 20 * time.Second
+	batchLease = 30 * time.Second
 	// batchMatches ends a batch once so many matches were recorded.
 	batchMatches = 100
 	// MatchesPerSecond is how many matches are recorded automatically for one
@@ -40,6 +43,9 @@ const (
 	MatchesPerSecond = 200
 	// restAfterError is how long a client rests whose batch failed.
 	restAfterError = 5 * time.Second
+	// restUntilKnown is how long it waits for the users model to know those who were there.
+	restUntilKnown = 250 * time.Millisecond
+	matchJobs      = "matches"
 )
 
 // Name of the projection.
@@ -107,6 +113,7 @@ func (m MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 		if len(users) > 0 {
 			q.b.Queue(enqueueMatch, string(client), users, positions, events)
 			q.b.Queue(beginSweep, string(client), first)
+			q.b.Queue(jobs.Ask, client, matchJobs)
 		}
 	}
 	return send(ctx, tx, "match_queue", &q.b)
@@ -132,6 +139,7 @@ func (q *queueing) follow(r eventstore.Recorded) {
 			delete(q.waiting, r.Client)
 		case !was && r.Position > q.silentThrough:
 			q.b.Queue(sweepEveryone, string(r.Client), string(r.Position), string(r.ID), r.RecordedAt)
+			q.b.Queue(jobs.Ask, r.Client, matchJobs)
 		}
 	case event.ClientDeleted:
 		q.b.Queue(setSweep, string(r.Client), false, 0, 0.0)
@@ -158,42 +166,21 @@ func (q *queueing) wait(user id.User, r eventstore.Recorded) {
 	q.waiting[r.Client][user] = r
 }
 
-// queuedBatch is when one client's users are matched, and what it wants of that.
-type queuedBatch struct {
-	client   id.Client
-	k        int
-	minScore float64
-	number   int64
-}
-
-const (
-	takeBatch = `
-UPDATE match_sweeps SET batch = batch + 1, free_at = clock_timestamp() + $1::interval
-WHERE client = (
-	SELECT s.client FROM match_sweeps s
-	WHERE s.enabled AND s.free_at <= clock_timestamp() AND EXISTS (SELECT FROM match_queue q WHERE q.client = s.client)
-	ORDER BY s.free_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING client, k, min_score, batch`
-	nextQueued = `SELECT user_id, position, event FROM match_queue WHERE client = $1 ORDER BY attempts, position LIMIT $2`
-)
-
 // everyoneAtOnce is how many users who were there before are queued at once,
 // whenever fewer than so many wait.
 // limit: models | users that were there before, queued to be matched at a time | {everyoneAtOnce}
 const everyoneAtOnce = 500
 
-// Who waits already has a newer reason.
 const (
-	// A client's part of the users that is paused, or has stopped, may lack some.
-	everyoneKnown = `s.enabled AND s.everyone_before <= (SELECT position FROM checkpoints WHERE name = $1)
-		AND NOT EXISTS (SELECT FROM quarantine h WHERE h.projection = $1 AND h.client = s.client)`
-	someSweepEveryone   = `SELECT EXISTS (SELECT FROM match_sweeps s WHERE ` + everyoneKnown + `)`
+	// A client's part of the users that is paused, or has stopped, may lack some. Who waits
+	// already has a newer reason.
 	queueNextOfEveryone = `
 WITH next AS (
 	SELECT s.client, s.everyone_before, s.everyone_after, s.everyone_event FROM match_sweeps s
-	WHERE ` + everyoneKnown + `
+	WHERE s.client = $3 AND s.enabled AND s.everyone_before <= (SELECT position FROM checkpoints WHERE name = $1)
+		AND NOT EXISTS (SELECT FROM quarantine h WHERE h.projection = $1 AND h.client = s.client)
 		AND (SELECT count(*) FROM (SELECT FROM match_queue q WHERE q.client = s.client LIMIT $2) waiting) < $2
-	ORDER BY s.free_at LIMIT 1 FOR UPDATE SKIP LOCKED
+	FOR UPDATE
 ), page AS (
 	SELECT u.id FROM next n JOIN users u ON u.client = n.client AND NOT u.erased AND u.created_position < n.everyone_before AND u.id > n.everyone_after
 	ORDER BY u.id LIMIT $2
@@ -205,21 +192,9 @@ UPDATE match_sweeps s SET everyone_after = coalesce((SELECT max(id) FROM page), 
 	everyone_before = CASE WHEN (SELECT count(*) FROM page) = $2 THEN s.everyone_before END,
 	began_at = CASE WHEN EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM match_queue q WHERE q.client = s.client) THEN s.began_at END
 FROM next WHERE s.client = next.client`
+	selectSweep = `SELECT enabled, k, min_score, everyone_before IS NOT NULL FROM match_sweeps WHERE client = $1`
+	nextQueued  = `SELECT user_id, position, event FROM match_queue WHERE client = $1 ORDER BY attempts, position LIMIT $2`
 )
-
-// queueEveryone queues the next of those who were there before, of one client,
-// once the users model knows them all.
-func (m MatchQueue) queueEveryone(ctx context.Context) error {
-	var some bool
-	err := m.Pool.QueryRow(ctx, someSweepEveryone, projector.ID(Users{})).Scan(&some)
-	if err == nil && some {
-		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, projector.ID(Users{}), everyoneAtOnce)
-	}
-	if err != nil {
-		return fmt.Errorf("queue those who were there: %w", err)
-	}
-	return nil
-}
 
 // queuedUser is a user that waits in the queue.
 type queuedUser struct {
@@ -234,38 +209,41 @@ type queuedUser struct {
 // batches at once; one client has one batch at a time, and rests after it for as
 // long as the matches it recorded are worth. A batch that a crash cut short is
 // taken again. Take is false where nobody waits.
-func (m MatchQueue) Take(ctx context.Context, match func(ctx context.Context, client id.Client, k int, minScore float64,
-	user id.User, cause id.Event) (int, error),
-) (bool, error) {
-	if err := m.queueEveryone(ctx); err != nil {
-		return false, err
+func (m MatchQueue) Take(ctx context.Context, match MatchUser) (bool, error) {
+	return jobs.Queue{Pool: m.Pool, Kind: matchJobs, Lease: batchLease}.Turn(ctx,
+		func(ctx context.Context, job jobs.Job) (jobs.Outcome, error) { return m.batch(ctx, job.Client, match) })
+}
+
+// MatchUser has the best k matches of a user recorded, from a score on, and returns how many
+// there were.
+type MatchUser = func(ctx context.Context, client id.Client, k int, minScore float64, user id.User, cause id.Event) (int, error)
+
+// batch matches the next users of a client.
+func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser) (jobs.Outcome, error) {
+	var enabled, everyone bool
+	var k int
+	var minScore float64
+	err := m.Pool.QueryRow(ctx, selectSweep, client).Scan(&enabled, &k, &minScore, &everyone)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) || err == nil && !enabled:
+		return jobs.Outcome{Done: true}, nil
+	case err == nil && everyone:
+		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, projector.ID(Users{}), everyoneAtOnce, client)
 	}
-	var t queuedBatch
-	err := m.Pool.QueryRow(ctx, takeBatch, batchLease).Scan(&t.client, &t.k, &t.minScore, &t.number)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
+	var waiting []queuedUser
+	if err == nil {
+		waiting, err = m.queued(ctx, client)
 	}
 	if err != nil {
-		return false, fmt.Errorf("take a batch: %w", err)
-	}
-	rows, err := m.Pool.Query(ctx, nextQueued, t.client, batchLimit)
-	if err != nil {
-		return false, fmt.Errorf("read the queue of %s: %w", t.client, err)
-	}
-	waiting, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (q queuedUser, err error) {
-		return q, row.Scan(&q.user, &q.position, &q.event)
-	})
-	if err != nil {
-		return false, fmt.Errorf("read the queue of %s: %w", t.client, err)
+		return jobs.Outcome{Rest: restAfterError}, fmt.Errorf("read the queue of %s: %w", client, err)
 	}
 	working, cancel := context.WithTimeout(ctx, batchTime)
 	defer cancel()
 	done, recorded := 0, 0
-	var failed error
 	for _, q := range waiting {
-		n, err := match(working, t.client, t.k, t.minScore, q.user, q.event)
-		if err != nil {
-			failed = fmt.Errorf("match %s automatically: %w", q.user, err)
+		n, failed := match(working, client, k, minScore, q.user, q.event)
+		if failed != nil {
+			err = fmt.Errorf("match %s automatically: %w", q.user, failed)
 			break
 		}
 		done, recorded = done+1, recorded+n
@@ -273,7 +251,26 @@ func (m MatchQueue) Take(ctx context.Context, match func(ctx context.Context, cl
 			break
 		}
 	}
-	return true, errors.Join(failed, m.finish(ctx, t, waiting, done, recorded, failed != nil))
+	outcome := jobs.Outcome{Rest: time.Duration(recorded) * time.Second / MatchesPerSecond}
+	switch {
+	case err != nil:
+		outcome.Rest = max(outcome.Rest, restAfterError)
+	case len(waiting) == 0 && everyone:
+		outcome.Rest = restUntilKnown
+	default:
+		outcome.Done = !everyone && done == len(waiting) && done < batchLimit
+	}
+	return outcome, errors.Join(err, m.finish(ctx, client, waiting, done, recorded, err != nil))
+}
+
+func (m MatchQueue) queued(ctx context.Context, client id.Client) ([]queuedUser, error) {
+	rows, err := m.Pool.Query(ctx, nextQueued, client, batchLimit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q queuedUser, err error) {
+		return q, row.Scan(&q.user, &q.position, &q.event)
+	})
 }
 
 const (
@@ -282,30 +279,28 @@ DELETE FROM match_queue q USING unnest($2::text[], $3::text[]) AS d (user_id, po
 WHERE q.client = $1 AND q.user_id = d.user_id AND q.position = d.position`
 	failedQueued = `UPDATE match_queue SET attempts = attempts + 1 WHERE client = $1 AND user_id = $2`
 	finishBatch  = `
-UPDATE match_sweeps SET done = done + $3, recorded = recorded + $4, free_at = clock_timestamp() + $5::interval,
+UPDATE match_sweeps SET done = done + $2, recorded = recorded + $3,
 	began_at = CASE WHEN everyone_before IS NOT NULL OR EXISTS (SELECT FROM match_queue q WHERE q.client = $1) THEN began_at END
-WHERE client = $1 AND batch = $2`
+WHERE client = $1`
 )
 
 // finish takes those who are done out of the queue, unless they have changed
 // meanwhile; the one that failed waits behind the others.
-func (m MatchQueue) finish(ctx context.Context, t queuedBatch, waiting []queuedUser, done, recorded int, failed bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchLease-batchTime)
+func (m MatchQueue) finish(ctx context.Context, client id.Client, waiting []queuedUser, done, recorded int, failed bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
-	rest := time.Duration(recorded) * time.Second / MatchesPerSecond
 	var b pgx.Batch
 	if done > 0 {
-		b.Queue(doneQueued, t.client,
+		b.Queue(doneQueued, client,
 			column(waiting[:done], func(q queuedUser) string { return string(q.user) }),
 			column(waiting[:done], func(q queuedUser) string { return string(q.position) }))
 	}
 	if failed {
-		rest = max(rest, restAfterError)
-		b.Queue(failedQueued, t.client, waiting[done].user)
+		b.Queue(failedQueued, client, waiting[done].user)
 	}
-	b.Queue(finishBatch, t.client, t.number, done, recorded, rest)
+	b.Queue(finishBatch, client, done, recorded)
 	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("finish a batch of %s: %w", t.client, err)
+		return fmt.Errorf("finish a batch of %s: %w", client, err)
 	}
 	return nil
 }

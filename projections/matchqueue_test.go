@@ -99,7 +99,7 @@ func (w *waiting) take(matches int) (client id.Client, users []id.User) {
 // rested lets every client's rest be over.
 func (w *waiting) rested() {
 	w.Helper()
-	_, err := w.pool.Exec(w.Context(), `UPDATE match_sweeps SET free_at = '-infinity'`)
+	_, err := w.pool.Exec(w.Context(), `UPDATE jobs SET due_at = '-infinity'`)
 	w.check(err)
 }
 
@@ -243,7 +243,7 @@ func TestClientsTakeTheirTurnsAndRest(t *testing.T) {
 		t.Errorf("%s: %d users", client, len(users))
 	}
 	var rest time.Duration
-	w.check(w.pool.QueryRow(t.Context(), `SELECT free_at - clock_timestamp() FROM match_sweeps WHERE client = $1`, second).Scan(&rest))
+	w.check(w.pool.QueryRow(t.Context(), `SELECT due_at - clock_timestamp() FROM jobs WHERE client = $1`, second).Scan(&rest))
 	if rest <= 0 || rest > time.Second/2 { // 100 matches at 200 a second
 		t.Errorf("it rests for %s", rest)
 	}
@@ -284,7 +284,7 @@ func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 
 	// A process that died in its batch: another one has it once that is over.
 	cut, stop := context.WithCancel(t.Context())
-	_, _ = w.pool.Exec(t.Context(), `UPDATE match_sweeps SET batch = batch + 1, free_at = clock_timestamp() + interval '20 s'`)
+	_, _ = w.pool.Exec(t.Context(), `UPDATE jobs SET handed = handed + 1, due_at = clock_timestamp() + interval '30 s'`)
 	stop()
 	if worked, err := w.queue.Take(cut, match); worked || err == nil {
 		t.Error("it works without a context")

@@ -20,6 +20,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/jobs"
 )
 
 // Bounds of what waits.
@@ -118,8 +119,10 @@ func (s *Spool) receive(ctx context.Context, client id.Client, named id.Import, 
 			return err
 		}
 		if lines == 0 {
-			_, err := s.Pool.Exec(ctx, `UPDATE imports SET status = 'pending', accepted = DEFAULT WHERE client = $1 AND id = $2`, client, named)
-			return err
+			var b pgx.Batch // one transaction
+			b.Queue(`UPDATE imports SET status = 'pending', accepted = DEFAULT WHERE client = $1 AND id = $2`, client, named)
+			b.Queue(jobs.Ask, client, kind)
+			return s.Pool.SendBatch(ctx, &b).Close()
 		}
 		if size += int64(len(chunk)); size > most {
 			return fault.New(fault.TooLarge, "too_large", "An import has at most %d bytes.", most)
@@ -139,7 +142,7 @@ WITH open AS (
 ), chunk AS (
 	INSERT INTO import_chunks (client, import, chunk, lines, body) SELECT $5, $1, $2, $3, $4 FROM room
 )
-UPDATE imports SET chunks = $2 + 1, lines = lines + $3, waiting = waiting + size, turn_at = now() FROM room WHERE client = $5 AND id = $1`
+UPDATE imports SET chunks = $2 + 1, lines = lines + $3, waiting = waiting + size, received_at = now() FROM room WHERE client = $5 AND id = $1`
 
 func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n int, chunk []byte, lines int64) error {
 	sealed, err := s.Secrets.SealFor(ctx, client, string(named), chunkName(n), chunk)

@@ -127,7 +127,7 @@ func (w *fixture) finish(t *testing.T) (turns int) {
 // soon ends all rests.
 func (w *fixture) soon(t *testing.T) {
 	t.Helper()
-	if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET turn_at = now()`); err != nil {
+	if _, err := w.pool.Exec(t.Context(), `UPDATE jobs SET due_at = now()`); err != nil {
 		t.Fatal(err)
 	}
 }

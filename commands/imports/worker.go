@@ -16,19 +16,19 @@ import (
 	"kindred/commands"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/jobs"
 )
 
 const (
 	pause = 200 * time.Millisecond // between looks for imports
 	// limit: imports | attempts of a piece that fails, 1 MiB of lines | {maxAttempts} | the import is failed
-	maxAttempts = 10               // of a chunk
-	firstRest   = time.Second      // after a failed attempt; doubles
+	maxAttempts = 10
 	outageRest  = 10 * time.Second // after trouble that passes
 	// limit: kept | what became of imports, rebuilds | {retentionDays} days
 	retentionDays = 30        // of what became of an import
 	staleAfter    = time.Hour // a receiver that keeps nothing for so long is gone
-	pruneEvery    = time.Minute
-	forgetBatch   = 100 // imports whose keys are destroyed at once
+	forgetBatch   = 100       // imports whose keys are destroyed at once
+	kind          = "imports" // of jobs
 )
 
 // Worker applies imports. One process does at a time; chunks of the clients'
@@ -49,38 +49,17 @@ type Worker struct {
 // Run applies imports until ctx ends.
 // Faults: import_unknown.
 func (w *Worker) Run(ctx context.Context) error {
-	return w.Lead(ctx, "policy_imports", w.drive)
+	return w.Lead(ctx, "policy_imports", func(ctx context.Context) error {
+		w.queue().Run(ctx, w.Logger, pause, w.turn, w.prune)
+		return nil
+	})
 }
 
-func (w *Worker) drive(ctx context.Context) error {
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
-	prune := time.NewTimer(0)
-	defer prune.Stop()
-	for {
-		worked, err := w.Turn(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		select {
-		case <-prune.C:
-			prune.Reset(pruneEvery)
-			err = errors.Join(err, w.prune(ctx))
-		default:
-		}
-		if err != nil {
-			w.Logger.WarnContext(ctx, "imports are not applied, trying again", "error", err)
-		}
-		if worked && err == nil {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
+func (w *Worker) queue() jobs.Queue { return jobs.Queue{Pool: w.Pool, Kind: kind} }
+
+// Turn applies one chunk, of the client whose turn it is. It is false where none waits.
+// Faults: import_unknown.
+func (w *Worker) Turn(ctx context.Context) (bool, error) { return w.queue().Turn(ctx, w.turn) }
 
 // task is the next chunk of an import.
 type task struct {
@@ -88,41 +67,40 @@ type task struct {
 	call     commands.Call
 	chunk    int
 	chunks   int
-	attempts int
 	accepted time.Time
 }
 
 // What is running goes on to its end, also where one accepted earlier is seen later.
-const take = `
-SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, lines_done, attempts, created_at FROM (
-	SELECT DISTINCT ON (client) * FROM imports WHERE status IN ('pending', 'running') ORDER BY client, status DESC, accepted
-) first WHERE turn_at <= now() ORDER BY turn_at LIMIT 1`
+const first = `
+SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, lines_done, created_at FROM imports
+WHERE client = $1 AND status IN ('pending', 'running') ORDER BY status DESC, accepted LIMIT 1`
 
-// Turn applies one chunk. It is false where none waits.
-// Faults: import_unknown.
-func (w *Worker) Turn(ctx context.Context) (bool, error) {
+// turn applies the next chunk of a client's imports.
+func (w *Worker) turn(ctx context.Context, job jobs.Job) (jobs.Outcome, error) {
 	var t task
-	err := w.Pool.QueryRow(ctx, take).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation, &t.call.Accepted,
-		&t.chunk, &t.chunks, &t.LinesDone, &t.attempts, &t.accepted)
+	err := w.Pool.QueryRow(ctx, first, job.Client).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation, &t.call.Accepted,
+		&t.chunk, &t.chunks, &t.LinesDone, &t.accepted)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
+		return jobs.Outcome{Done: true}, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("find an import: %w", err)
+		return jobs.Outcome{Passing: true}, fmt.Errorf("find an import: %w", err)
 	}
 	if t.chunk == t.chunks { // it had no lines
-		return true, w.note(ctx, t, 0, commands.ImportReport{})
+		return jobs.Outcome{}, w.note(ctx, t, 0, commands.ImportReport{})
 	}
 	lines, report, err := w.apply(ctx, t)
 	switch {
 	case err == nil:
-		return true, w.note(ctx, t, lines, report)
+		return jobs.Outcome{}, w.note(ctx, t, lines, report)
 	case ctx.Err() != nil: // whoever leads next goes on
-		return true, err
+		return jobs.Outcome{Passing: true}, err
 	case w.passes(err):
-		return true, errors.Join(err, w.wait(ctx, t))
+		return jobs.Outcome{Passing: true, Rest: outageRest}, err
+	case job.Attempts < maxAttempts:
+		return jobs.Outcome{Failed: true}, err
 	}
-	return true, errors.Join(err, w.rest(ctx, t))
+	return jobs.Outcome{}, errors.Join(err, w.fail(ctx, t.call.Client, t.ID), w.forget(ctx))
 }
 
 // passes says whether trouble has nothing to do with the chunk that met it.
@@ -161,7 +139,7 @@ func (w *Worker) apply(ctx context.Context, t task) (lines int64, report command
 const note = `
 WITH noted AS (
 	UPDATE imports SET
-		applied = least($2 + 1, chunks), lines_done = lines_done + $3, attempts = 0, turn_at = now(),
+		applied = least($2 + 1, chunks), lines_done = lines_done + $3,
 		waiting = greatest(waiting - (SELECT length(body) FROM import_chunks WHERE client = $8 AND import = $1 AND chunk = $2), 0), created = created + $4, updated = updated + $5, failed = failed + $6, errors = $7,
 		status = CASE WHEN $2 + 1 >= chunks THEN 'completed' ELSE 'running' END,
 		ended_at = CASE WHEN $2 + 1 >= chunks THEN now() END
@@ -198,7 +176,7 @@ func (w *Worker) note(ctx context.Context, t task, lines int64, report commands.
 const (
 	selectEnded = `
 SELECT id, client FROM imports
-WHERE keyed AND (ended_at IS NOT NULL OR status = 'receiving' AND turn_at < now() - $1::interval) ORDER BY client, id LIMIT $2`
+WHERE keyed AND (ended_at IS NOT NULL OR status = 'receiving' AND received_at < now() - $1::interval) ORDER BY client, id LIMIT $2`
 	noteForgotten = `UPDATE imports SET keyed = false WHERE client = $1 AND id = $2`
 )
 
@@ -232,23 +210,6 @@ func (w *Worker) forget(ctx context.Context) error {
 	}
 }
 
-// wait lets an import rest without an attempt that counts.
-func (w *Worker) wait(ctx context.Context, t task) error {
-	const later = `UPDATE imports SET turn_at = now() + $3::interval WHERE client = $4 AND id = $1 AND applied = $2`
-	_, err := w.Pool.Exec(ctx, later, t.ID, t.chunk, outageRest, t.call.Client)
-	return err
-}
-
-// rest lets an import wait after a failed attempt, and ends it after many.
-func (w *Worker) rest(ctx context.Context, t task) error {
-	const again = `UPDATE imports SET attempts = attempts + 1, turn_at = now() + $3::interval WHERE client = $4 AND id = $1 AND applied = $2`
-	if t.attempts+1 < maxAttempts {
-		_, err := w.Pool.Exec(ctx, again, t.ID, t.chunk, firstRest<<t.attempts, t.call.Client)
-		return err
-	}
-	return errors.Join(w.fail(ctx, t.call.Client, t.ID), w.forget(ctx))
-}
-
 // What is left of it is not kept.
 const fail = `
 WITH failed AS (UPDATE imports SET status = 'failed', waiting = 0, ended_at = now() WHERE client = $1 AND id = $2 AND status IN ('pending', 'running') RETURNING client, id),
@@ -260,7 +221,7 @@ func (w *Worker) fail(ctx context.Context, client id.Client, named id.Import) er
 	return err
 }
 
-const prune = `DELETE FROM imports WHERE NOT keyed AND (ended_at < now() - $1::interval OR status = 'receiving' AND turn_at < now() - $2::interval)`
+const prune = `DELETE FROM imports WHERE NOT keyed AND (ended_at < now() - $1::interval OR status = 'receiving' AND received_at < now() - $2::interval)`
 
 // prune forgets imports that ended long ago, and those that were never
 // received to their end, once their keys are destroyed.

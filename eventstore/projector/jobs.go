@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"kindred/backoff"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/jobs"
 )
 
 // Jobs carries out rebuilds of one client's part of a read model that were
-// asked for. They are rows: whichever process leads takes them one after the
-// other, and goes on with what a dead one left.
+// asked for, one after the other, clients in turn, in whichever process leads: a queue
+// of jobs (package jobs).
 type Jobs struct {
 	Runner *Runner
 	Models []ReadModel
@@ -67,7 +67,10 @@ func (j Jobs) Request(ctx context.Context, job id.Rebuild, model string, client 
 	case err != nil:
 		return Job{}, fmt.Errorf("look at %s: %w", model, err)
 	}
-	_, err = j.Runner.Pool.Exec(ctx, insertJob, job, client, model, by, jobRest)
+	var b pgx.Batch // one transaction
+	b.Queue(insertJob, job, client, model, by, jobRest)
+	b.Queue(jobs.Ask, client, jobKind)
+	err = j.Runner.Pool.SendBatch(ctx, &b).Close()
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "rebuilds_open" {
 		return Job{}, fault.New(fault.Conflict, "rebuild_in_progress", "Your part of %s is being rebuilt already.", model)
 	}
@@ -112,8 +115,10 @@ func (j Jobs) one(ctx context.Context, sql string, args ...any) (Job, error) {
 }
 
 const (
+	jobKind     = "rebuilds"
 	jobRest     = time.Minute // between rebuilds of one part
 	jobPoll     = time.Second // between looks for something to do
+	jobWait     = time.Second // for somebody else who rebuilds the same part
 	jobAttempts = 5           // of what fails
 	jobTell     = 500 * time.Millisecond
 )
@@ -123,70 +128,70 @@ const (
 // Faults: projection_unknown.
 func (j Jobs) Run(ctx context.Context) error {
 	return j.Runner.Lead(ctx, "rebuilds", func(ctx context.Context) error {
-		for {
-			job, err := j.one(ctx, takeJob)
-			switch {
-			case errors.Is(err, pgx.ErrNoRows):
-				err = backoff.Sleep(ctx, jobPoll)
-			case err == nil:
-				err = j.do(ctx, job)
-			}
-			if err != nil {
-				return err
-			}
-		}
+		jobs.Queue{Pool: j.Runner.Pool, Kind: jobKind}.Run(ctx, j.Runner.Logger, jobPoll, j.next, j.prune)
+		return nil
 	})
 }
 
 const (
-	// The client whose turn was longest ago comes first, and of its rebuilds the one
-	// that was tried longest ago, so that none blocks the others. One that was tried
-	// rests before it is again.
-	takeJob = `
-UPDATE public.rebuilds SET tried_at = clock_timestamp(), attempts = attempts + 1 WHERE (client, id) =
-	(SELECT client, id FROM public.rebuilds open
-		WHERE ended_at IS NULL AND (tried_at = requested_at OR tried_at < clock_timestamp() - interval '1 second')
-		ORDER BY (SELECT tried_at FROM public.rebuilds tried WHERE tried.client = open.client AND tried_at > requested_at
-			ORDER BY tried_at DESC LIMIT 1) NULLS FIRST, tried_at, id LIMIT 1)
-RETURNING ` + jobColumns
+	// Of a client's rebuilds the one that waited for somebody else longest ago comes
+	// first, so that none blocks the others.
+	nextJob = `
+SELECT ` + jobColumns + ` FROM public.rebuilds WHERE client = $1 AND ended_at IS NULL ORDER BY tried_at, requested_at, id LIMIT 1`
 	tellJob = `UPDATE public.rebuilds SET phase = $2, done = $3, total = $4, rate = $5, seconds_left = $6 WHERE client = $7 AND id = $1 AND ended_at IS NULL`
-	waitJob = `UPDATE public.rebuilds SET phase = 'waiting', attempts = attempts - 1 WHERE client = $2 AND id = $1`
+	waitJob = `UPDATE public.rebuilds SET phase = 'waiting', tried_at = clock_timestamp() WHERE client = $2 AND id = $1`
 	failJob = `
-UPDATE public.rebuilds SET phase = CASE WHEN attempts >= $2 THEN 'failed' ELSE 'waiting' END, error = $3,
-	ended_at = CASE WHEN attempts >= $2 THEN clock_timestamp() END WHERE client = $4 AND id = $1`
+UPDATE public.rebuilds SET phase = CASE WHEN $2 THEN 'failed' ELSE 'waiting' END, error = $3,
+	ended_at = CASE WHEN $2 THEN clock_timestamp() END WHERE client = $4 AND id = $1`
 	endJob = `
 UPDATE public.rebuilds SET phase = 'done', done = greatest(done, total), total = greatest(done, total), seconds_left = 0, error = NULL,
 	ended_at = clock_timestamp() WHERE client = $2 AND id = $1`
 )
 
-// do rebuilds once. What fails is tried again, a few times; what somebody else
-// is rebuilding just now waits for that.
-func (j Jobs) do(ctx context.Context, job Job) error {
+// next rebuilds once what a client asked for. What fails is tried again, a few times; what
+// somebody else is rebuilding just now waits for that.
+func (j Jobs) next(ctx context.Context, asked jobs.Job) (jobs.Outcome, error) {
+	job, err := j.one(ctx, nextJob, asked.Client)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return jobs.Outcome{Done: true}, nil
+	}
+	if err != nil {
+		return jobs.Outcome{Passing: true}, fmt.Errorf("find a rebuild: %w", err)
+	}
 	log := j.Runner.Logger.With("projection", job.Model, "client", job.Client, "rebuild", job.ID)
 	m, err := j.model(job.Model)
 	if err == nil {
 		err = j.Runner.RebuildClient(ctx, m, job.Client, j.telling(ctx, job))
 	}
 	pool := j.Runner.Pool
+	var outcome jobs.Outcome
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err() // the next leader goes on
+		return jobs.Outcome{Passing: true}, ctx.Err() // the next leader goes on
 	case errors.Is(err, ErrRebuilding):
+		outcome = jobs.Outcome{Passing: true, Rest: jobWait}
 		_, err = pool.Exec(ctx, waitJob, job.ID, job.Client)
 	case errors.Is(err, ErrIncomplete):
 		log.ErrorContext(ctx, "rebuilt, but not whole", "error", reason(err))
-		_, err = pool.Exec(ctx, failJob, job.ID, 0, "The part was rebuilt, but not every event could be applied; the log of the service says which.", job.Client)
+		_, err = pool.Exec(ctx, failJob, job.ID, true, "The part was rebuilt, but not every event could be applied; the log of the service says which.", job.Client)
 	case err != nil:
 		log.ErrorContext(ctx, "rebuild failed", "error", reason(err))
-		_, err = pool.Exec(ctx, failJob, job.ID, jobAttempts, "The rebuild failed; the log of the service says why.", job.Client)
+		outcome.Failed = asked.Attempts < jobAttempts
+		_, err = pool.Exec(ctx, failJob, job.ID, !outcome.Failed, "The rebuild failed; the log of the service says why.", job.Client)
 	default:
 		log.InfoContext(ctx, "rebuilt")
-		if _, err = pool.Exec(ctx, endJob, job.ID, job.Client); err == nil {
-			_, err = pool.Exec(ctx, forgetJobs)
-		}
+		_, err = pool.Exec(ctx, endJob, job.ID, job.Client)
 	}
 	if err != nil {
-		return fmt.Errorf("write down how a rebuild went: %w", err)
+		return outcome, fmt.Errorf("write down how a rebuild went: %w", err)
+	}
+	return outcome, nil
+}
+
+// prune forgets rebuilds that ended long ago.
+func (j Jobs) prune(ctx context.Context) error {
+	if _, err := j.Runner.Pool.Exec(ctx, forgetJobs); err != nil {
+		return fmt.Errorf("forget old rebuilds: %w", err)
 	}
 	return nil
 }
