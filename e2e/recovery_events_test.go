@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,10 +32,9 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 
 	const callers, each = 4, 40
 	var done atomic.Int32
-	var token atomic.Pointer[httpapi.Token] // of the newest login
-	token.Store(&p.Token)
+	session := &login{pairs: p, token: p.Token}
 	stop, streamed := make(chan struct{}), make(chan []string, 1)
-	go func() { streamed <- p.resumed([]*service{s.service, second.service}, &token, callers*each, stop) }()
+	go func() { streamed <- session.resumed([]*service{s.service, second.service}, callers*each, stop) }()
 	disturbed := make(chan struct{})
 	go func() {
 		defer close(disturbed)
@@ -55,8 +55,6 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 		if _, err := tool(t, s.Config, "keys", "rotate", "--leaked"); err != nil {
 			t.Errorf("rotate: %v", err)
 		}
-		fresh := p.logIn(s.service).Token
-		token.Store(&fresh)
 		reached(callers * each * 3 / 5)
 		second.kill()
 		reached(callers * each * 4 / 5)
@@ -68,13 +66,13 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 		for n := range each {
 			key := idempotent(fmt.Sprintf("match %d of %d", n, i))
 			for end := time.Now().Add(patience); ; {
-				got, err := p.try("POST", "/api/v1/users/ext:ann/matches", map[string]string{"matched_user_id": "ext:bob"}, bearer(*token.Load()), key)
+				got, err := session.try("POST", "/api/v1/users/ext:ann/matches", map[string]string{"matched_user_id": "ext:bob"}, key)
 				if err == nil && got.Status == http.StatusOK {
 					break
 				}
 				if time.Now().After(end) {
 					t.Errorf("%v: %d %.200s", err, got.Status, got.Body)
-					break
+					return struct{}{}
 				}
 				time.Sleep(5 * time.Millisecond) // leaves the others the machine
 			}
@@ -92,7 +90,7 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 	for after := ""; ; {
 		var page pulled
 		testkit.Eventually(t, "a page can be read", func() bool {
-			got, err := p.try("GET", "/api/v1/events?limit=7"+after, nil, bearer(*token.Load()))
+			got, err := session.try("GET", "/api/v1/events?limit=7"+after, nil)
 			if err != nil || got.Status != http.StatusOK {
 				return false
 			}
@@ -127,20 +125,60 @@ func TestPullAndStreamTellWhatWebhooksToldOverKillsAndARebuild(t *testing.T) {
 	}
 }
 
+// login logs in again where its token is refused.
+type login struct {
+	pairs
+
+	mu    sync.Mutex
+	token httpapi.Token
+}
+
+func (l *login) bearer() httpapi.Token {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.token
+}
+
+// renew logs in, unless another has since a token was refused.
+func (l *login) renew(refused httpapi.Token) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token != refused {
+		return
+	}
+	got, err := l.pairs.try("POST", "/auth/token", map[string]string{"email": l.Email, "password": l.Password})
+	if err == nil && got.Status == http.StatusOK {
+		l.token = decoded[httpapi.LoggedIn](l, got).Token
+	}
+}
+
+func (l *login) try(method, path string, body any, options ...option) (answer, error) {
+	token := l.bearer()
+	got, err := l.pairs.try(method, path, body, append(options, bearer(token))...)
+	if err == nil && got.Status == http.StatusUnauthorized {
+		l.renew(token)
+	}
+	return got, err
+}
+
 // resumed follows a client at one service after the other, each time behind the
-// last id and by the token of the time, until it was told n events.
-func (p pairs) resumed(services []*service, token *atomic.Pointer[httpapi.Token], n int, stop chan struct{}) (ids []string) {
+// last id, until it was told n events.
+func (l *login) resumed(services []*service, n int, stop chan struct{}) (ids []string) {
 	for i := 0; len(ids) < n; i++ {
 		select {
 		case <-stop:
 			return ids
 		default:
 		}
-		options := []option{bearer(*token.Load())}
+		token := l.bearer()
+		options := []option{bearer(token)}
 		if len(ids) > 0 {
 			options = append(options, header("Last-Event-ID", ids[len(ids)-1]))
 		}
-		s, err := p.at(services[i%len(services)]).tryStream("", options...)
+		s, err := l.at(services[i%len(services)]).tryStream("", options...)
+		if err == nil && s.Response.StatusCode == http.StatusUnauthorized {
+			l.renew(token)
+		}
 		if err != nil {
 			time.Sleep(5 * time.Millisecond) // leaves the others the machine
 			continue
