@@ -29,7 +29,7 @@ func (p *page) settings() error {
 	if err != nil {
 		return err
 	}
-	beside, err := p.sandboxes()
+	sandboxes, err := p.sandboxes()
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (p *page) settings() error {
 		return err
 	}
 	return p.show("settings", "Settings", say("titles.settings"), map[string]any{
-		"Sandboxes": beside, "Suggested": suggested(schema), "Changed": p.changed, "Granted": p.granted,
+		"Sandboxes": sandboxes, "Suggested": suggested(schema), "Changed": p.changed, "Granted": p.granted,
 		"Client": client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": roles,
 	})
 }

@@ -390,12 +390,12 @@ func (p *page) past(data map[string]any, user *kindred.User) error {
 		return nil
 	}
 	then := found.Data[0].User
-	data["Then"], data["Past"] = then, beside(flattened(then.Traits), flattened(user.Traits))
+	data["Then"], data["Past"] = then, compared(flattened(then.Traits), flattened(user.Traits))
 	return nil
 }
 
 // beside are traits of then beside those of now, by path.
-func beside(then, now []trait) (all []was) {
+func compared(then, now []trait) (all []was) {
 	is := map[string]string{}
 	for _, t := range now {
 		is[t.Path] = t.Value

@@ -61,6 +61,7 @@ var closedLists = map[string]string{
 	"Rebuild.phase":                  "eventstore/projector:Building =waiting =done =failed",
 	"RequestMethod":                  "",
 	"Role":                           "domain:RoleOwner",
+	"RuleTrait.type":                 "domain/traits:TypeBool -excluded",
 	"RunProgress.phase":              "domain/clustering:Choosing commands/policies:phaseReading =completed",
 	"RunStatus":                      "",
 	"RunVerdict.reason":              "domain/clustering:NotEnoughUsers commands/policies:excuse =internal =cancelled =superseded",
