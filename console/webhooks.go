@@ -1,6 +1,8 @@
 package console
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"net/http"
 	"net/url"
 	"strings"
@@ -38,6 +40,9 @@ func (p *page) createWebhook() error {
 	for _, t := range p.r.Form["event_types"] {
 		body.EventTypes = append(body.EventTypes, kindred.EventType(t))
 	}
+	if body.Secret == nil && p.form("make_secret") != "" {
+		body.Secret = new(p.madeSecret())
+	}
 	made, err := p.api.Webhooks.Create(p.r.Context(), body, p.once())
 	if err != nil {
 		return p.again(err, p.webhooks)
@@ -47,6 +52,20 @@ func (p *page) createWebhook() error {
 	}
 	return p.done(Path+"webhooks/"+url.PathEscape(made.ID), "created")
 }
+
+// madeSecret is a secret for the endpoint of a form: sent twice, the form makes one endpoint
+// with one secret.
+func (p *page) madeSecret() string {
+	key := p.form("key")
+	if len(key) < shortestKey {
+		key = p.NewKey()
+	}
+	hash := sha256.Sum256([]byte("kindred.console.webhook.1\n" + key))
+	return "whsec_" + base64.StdEncoding.EncodeToString(hash[:24])
+}
+
+// shortestKey is how long those that NewKey makes are at least: 128 random bits.
+const shortestKey = 26
 
 func (p *page) webhook() error {
 	ctx, asked := p.r.Context(), p.r.URL.Query()

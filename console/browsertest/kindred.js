@@ -113,6 +113,7 @@ export async function populated(long = "long".repeat(30)) {
   await api.post(`/api/v1/users/${user.id}/matches`, { limit: 4 });
   await eventually("both endpoints were tried", () => good.got.length > 0 && bad.got.length > 0);
   const begun = await api.post("/api/v1/users/import?async=true", people(3) + "{no json}\n", "application/x-ndjson");
+  await api.post(api.under("/sandboxes"), { name: `Staging ${long}`, expires_in: 3 * 86_400 });
   await api.post(api.under("/api_keys"), { name: "production server", scopes: ["read", "write"] });
   await api.post(api.under("/members"), { email: `viewer-${account.email}`, password: account.password, role: "viewer" });
   good.close();

@@ -107,6 +107,27 @@ test("what is empty, what was refused, and what is before signing in is accessib
   await close();
 });
 
+test("a sandbox says that it is one, on pages that are accessible and fit", async () => {
+  const { page, hand, complaints, close } = await opened(full.account);
+  const wrong = [];
+  await hand.open("settings");
+  await hand.send("/open");
+  for (const at of ["", "users", "settings"]) {
+    await hand.open(at);
+    await hand.has("nothing here is live");
+    wrong.push(...await everyWay(page, hand.path()));
+  }
+  await hand.open("settings");
+  await hand.send("/settings/clock", { hours: "0" });
+  await hand.has("from 1 to 8,784");
+  wrong.push(...await everyWay(page, hand.path()));
+  await hand.send("/leave-sandbox");
+  await hand.has("Sandboxes");
+  assert.deepEqual(wrong, []);
+  assert.deepEqual(complaints.filter((c) => !/Failed to load resource.* 422/.test(c)), []);
+  await close();
+});
+
 test("a first view is at most 100 KB in at most 3 requests", async () => {
   for (const at of ["sign-in", "", "users", "clusters"]) {
     const { page, hand, close } = await opened(at !== "sign-in" && full.account);

@@ -55,9 +55,10 @@ async function tell(hand, scripts, account, receiver, files) {
   await hand.page.goto(new URL(user, hand.page.url()).href);
   await hand.send("/consent", {}, "button[value=granted]");
   await hand.has("Consent recorded.");
+  await hand.open("settings");
+  await hand.send("/grant", { source: "signup form", agreed: true });
+  await hand.has("Consent recorded.");
   const [layer] = await api.list("/api/v1/consent_layers");
-  await api.post(`/api/v1/consent_layers/${layer.id}/grants`, { all: true }); // as the customer's server does
-  await hand.open("clusters");
   await hand.send(`/runs?layer=${layer.id}`, { k: "2" });
   assert.match(hand.path(), /^\/console\/runs\//);
   await hand.soon("To the clusters", () => hand.open(hand.path().slice("/console/".length)));
@@ -72,7 +73,7 @@ async function tell(hand, scripts, account, receiver, files) {
   await hand.has("Running.");
 
   await hand.open("webhooks");
-  await hand.send("/console/webhooks", { url: receiver.url, event_types: ["match.computed"], secret });
+  await hand.send("/console/webhooks", { url: receiver.url, secret });
   if ((await hand.text()).includes("It is shown this once")) await hand.follow("main a.btn.main");
   else await hand.follow('main a[href^="/console/webhooks/"]');
   const hook = hand.path();
