@@ -11,6 +11,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -218,8 +219,8 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 		t.Error("the map has not two groups, or it is not shown where people went")
 	}
 
-	b.wantPage(b.open("segments?rule="+url.QueryEscape(`has(traits.age)`)), "segments", "Whom it names", " users, ")
-	if p := b.open("segments?rule=" + url.QueryEscape(`traits.age >`)); p.Status != http.StatusUnprocessableEntity || !strings.Contains(said(p), "line 1, column 13") {
+	b.wantPage(b.open("segments?preview=1&rule="+url.QueryEscape(`has(traits.age)`)), "segments", "Whom it names", " users", "Some of them")
+	if p := b.open("segments?preview=1&rule=" + url.QueryEscape(`traits.age >`)); p.Status != http.StatusUnprocessableEntity || !strings.Contains(said(p), "line 1, column 13") {
 		t.Errorf("a rule that is wrong: %d %s", p.Status, said(p))
 	}
 	segment := b.wantPage(b.send("segments", "name", "Everybody", "rule", `has(traits.age)`, "key", b.key(b.open("segments"))), "segments/seg_", "Everybody").Path
@@ -291,7 +292,8 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	if file := b.open("history.ndjson"); file.Status != http.StatusOK || !strings.HasPrefix(file.HTML, "{") || !strings.Contains(file.Header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("downloaded %d %v", file.Status, file.Header)
 	}
-	b.wantPage(b.open("segments?built=1&trait=age&comparison=over&value=30"), "segments", "traits.age > 30", " users, ")
+	b.wantPage(b.open("segments?built=1&trait=age&comparison=over&value=30"), "segments", "traits.age > 30", "See whom it names")
+	b.wantPage(b.open("segments?preview=1&rule="+url.QueryEscape("traits.age > 30")), "segments", " users", "Some of them")
 	b.wantPage(b.open("users?built=1&trait=age&comparison=over&value=30"), "users", "traits.age > 30", "Count them")
 	b.wantPage(b.open("users?filter="+url.QueryEscape("traits.age > 30")+"&count=1"), "users", " users, ")
 	b.wantPage(b.send("users/"+user+"/erase", "confirm", "maya <1>"), "users", "Erased for good.")
@@ -336,6 +338,7 @@ func populated(t *testing.T, s *service) account {
 	a.draft(map[string]any{"name": hostile})
 	rule := fmt.Sprintf("traits.plan == %q", hostile)
 	want[httpapi.Segment](t, http.StatusCreated, a.send("POST", "/api/v1/segments", map[string]string{"name": hostile, "rule": rule}))
+	want[httpapi.User](t, http.StatusOK, a.send("PATCH", "/api/v1/users/ext:dan", map[string]any{"traits": map[string]any{"plan": "pro"}})) // leaves the segment
 	answers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, hostile, http.StatusInternalServerError) }))
 	t.Cleanup(answers.Close)
 	want[httpapi.Webhook](t, http.StatusCreated, a.sendTo("POST", "/webhooks", map[string]any{
@@ -346,6 +349,8 @@ func populated(t *testing.T, s *service) account {
 	want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/ext:ann/matches", map[string]int{"limit": 2}))
 	r.next(t)
 	want[httpapi.APIKeyCreated](t, http.StatusCreated, a.sendTo("POST", "/api_keys", map[string]string{"name": hostile}))
+	want[httpapi.Sandbox](t, http.StatusCreated, a.sendTo("POST", "/sandboxes", map[string]string{"name": hostile}))
+	a.send("GET", "/api/v1/users/ext:ann", nil, header("X-Request-ID", hostile))
 	return a
 }
 
@@ -360,10 +365,15 @@ func TestLookingAtTheConsoleRecordsNothing(t *testing.T) {
 	s := shared(t)
 	a := populated(t, s)
 	b := a.signIn()
+	var newest []string
 	recorded := func() (n int) {
+		newest = nil
 		for path := a.under("/history?limit=200"); path != ""; {
 			found := want[httpapi.HistoryPage](t, http.StatusOK, a.get(path))
 			n += len(found.Data)
+			for _, e := range found.Data {
+				newest = append(newest, *e.Type)
+			}
 			if path = ""; found.NextCursor != nil {
 				path = a.under("/history?limit=200&cursor=" + url.QueryEscape(*found.NextCursor))
 			}
@@ -397,11 +407,24 @@ func TestLookingAtTheConsoleRecordsNothing(t *testing.T) {
 		}
 	})
 	// What somebody else's link asks for is shown as it is, too.
-	for _, at := range []string{"users?find=", "users?filter=", "segments?rule=", "traits?path=", "history?type=", "history?stream=", "history?from=", "requests?route=", "requests?status=", "clusters?layer=", "campaigns?cursor=", "users?done=", "sign-in?to="} {
+	for _, at := range []string{"users?find=", "users?filter=", "segments?rule=", "traits?path=", "history?type=", "history?stream=", "history?from=", "requests?route=", "requests?status=", "clusters?layer=", "campaigns?cursor=", "users?done=", "sign-in?to=", "history-at?past=1&at=", "history-at?at=2026-01-01T00:00&kind=", "segments?preview=1&rule=", "segments?layer=", "users?built=1&comparison=is&trait=", "segments?built=1&trait=plan&value="} {
 		p := b.open(at + url.QueryEscape(hostile))
 		for _, bad := range markup {
 			if strings.Contains(p.HTML, bad) || p.Status >= http.StatusInternalServerError {
 				t.Errorf("%s: %d, %s", at, p.Status, bad)
+			}
+		}
+	}
+	for _, one := range seen {
+		for prefix, parameter := range map[string]string{"users/usr_": "?past=1&at=", "segments/seg_": "?after="} {
+			if !strings.HasPrefix(one, prefix) || strings.ContainsAny(one, "?.") {
+				continue
+			}
+			p := b.open(one + parameter + url.QueryEscape(hostile))
+			for _, bad := range markup {
+				if strings.Contains(p.HTML, bad) || p.Status >= http.StatusInternalServerError {
+					t.Errorf("%s%s: %d, %s", one, parameter, p.Status, bad)
+				}
 			}
 		}
 	}
@@ -426,7 +449,7 @@ func TestLookingAtTheConsoleRecordsNothing(t *testing.T) {
 		}
 	}
 	if after := recorded(); after != before {
-		t.Errorf("looking at %d pages recorded %d events", len(seen), after-before)
+		t.Errorf("looking at %d pages recorded %v", len(seen), newest[before:])
 	}
 }
 
@@ -527,8 +550,9 @@ func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 	key := want[httpapi.APIKeyList](t, http.StatusOK, a.get(a.under("/api_keys"))).Data[0]
 	member := want[httpapi.MemberList](t, http.StatusOK, a.get(a.under("/members"))).Data[0]
 	delivery := want[httpapi.DeliveryList](t, http.StatusOK, a.get(a.under("/webhooks/"+string(hook.ID)+"/deliveries"))).Data[0]
+	sandbox := a.sandboxes()[0]
 	sent := "webhooks/" + string(hook.ID) + "/deliveries/" + string(delivery.ID)
-	for _, path := range []string{"users/" + string(user.ID), "webhooks/" + string(hook.ID), "campaigns/" + string(campaign.ID), "segments/" + string(segment.ID), "segments/" + string(segment.ID) + "/members.csv", sent} {
+	for _, path := range []string{"users/" + string(user.ID), "webhooks/" + string(hook.ID), "campaigns/" + string(campaign.ID), "segments/" + string(segment.ID), "segments/" + string(segment.ID) + "/members.csv", "users/" + string(user.ID) + "?at=2026-01-01T00:00&past=1", sent} {
 		if p := b.open(path); p.Status != http.StatusNotFound {
 			t.Errorf("another's %s answers %d", path, p.Status)
 		}
@@ -537,10 +561,20 @@ func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 		"users/" + string(user.ID): {"traits", "{}"}, "users/" + string(user.ID) + "/erase": {"confirm", user.ExternalID}, "users/" + string(user.ID) + "/consent": {"layer", string(layer.ID), "said", "granted"},
 		"segments/" + string(segment.ID): {"name", "x", "rule", "true"}, "segments/" + string(segment.ID) + "/retire": nil, "campaigns/" + string(campaign.ID): {"status", "running"},
 		"webhooks/" + string(hook.ID): {"status", "paused"}, "webhooks/" + string(hook.ID) + "/rotate": nil, "webhooks/" + string(hook.ID) + "/remove": {"confirm", "remove"}, sent + "/redeliver": nil,
-		"developers/keys/" + string(key.ID) + "/revoke": nil, "settings/members/" + string(member.ID) + "/remove": nil, "settings/layers/" + string(layer.ID) + "/retire": nil, "runs?layer=" + string(layer.ID): {"layer", string(layer.ID)},
+		"developers/keys/" + string(key.ID) + "/revoke": nil, "settings/members/" + string(member.ID) + "/remove": nil, "settings/layers/" + string(layer.ID) + "/retire": nil,
+		"settings/layers/" + string(layer.ID): {"name", "x", "trait_paths", "age"}, "settings/layers/" + string(layer.ID) + "/grant": {"source", "x", "agreed", "on"}, "settings/sandboxes/" + sandbox + "/delete": {"confirm", hostile}, "runs?layer=" + string(layer.ID): {"layer", string(layer.ID)},
 	} {
 		if p := b.send(path, append(fields, "key", rand.Text())...); p.Status != http.StatusNotFound {
 			t.Errorf("a form for another's %s answers %d: %s", path, p.Status, said(p))
+		}
+	}
+	if p := b.send("settings/sandboxes/" + sandbox + "/open"); p.Status != http.StatusOK || strings.Contains(p.HTML, "nothing here is live") {
+		t.Errorf("another's sandbox is opened: %d %s", p.Status, said(p))
+	}
+	for _, id := range []string{string(a.Client.ID), sandbox, "cli_none", hostile} {
+		b.client.Jar.SetCookies(b.root(), []*http.Cookie{{Name: "kindred-sandbox", Value: url.QueryEscape(id), Path: "/console/"}})
+		if p := b.open("settings"); p.Status != http.StatusOK || strings.Contains(p.HTML, "nothing here is live") || !strings.Contains(p.HTML, string(other.Client.ID)) {
+			t.Errorf("a cookie that names %s: %d %s", id, p.Status, said(p))
 		}
 	}
 	for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example"}} {
@@ -582,7 +616,7 @@ func TestTheConsoleWorksInASandbox(t *testing.T) {
 	a := shared(t).signUp()
 	b := a.signIn()
 	settings := b.wantPage(b.open("settings"), "settings", "Sandboxes", "Make a sandbox")
-	b.wantPage(b.send("settings/sandboxes", "key", b.key(settings), "sandbox_name", "Try <1>", "days", "2"), "settings", "Created.", "Try <1>", "until")
+	b.wantPage(b.send("settings/sandboxes", "key", b.key(settings), "sandbox_name", "Try <1>", "days", "2"), "settings", "Created.", "Try <1>", "deletes itself")
 	sandbox := a.sandboxes()[0]
 	b.wantPage(b.send("settings/sandboxes/"+sandbox+"/open"), "", "Sandbox", "nothing here is live", "Leave it")
 	b.wantPage(b.open("users"), "users", "nothing here is live")
@@ -611,4 +645,77 @@ func TestTheConsoleWorksInASandbox(t *testing.T) {
 	}
 	c := a.signIn()
 	c.wantPage(c.send("settings/sandboxes/"+string(second.ID)+"/delete", "confirm", "second"), "settings", "Removed.")
+}
+
+// A viewer's forged forms change nothing, whichever form of the console they are.
+func TestNoFormDoesMoreThanARoleMay(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	a := populated(t, s)
+	ids := map[string]string{
+		"users": string(want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data[0].ID), "segments": string(want[httpapi.SegmentList](t, http.StatusOK, a.get("/api/v1/segments")).Data[0].ID),
+		"campaigns": string(want[httpapi.CampaignList](t, http.StatusOK, a.get("/api/v1/campaigns")).Data[0].ID), "webhooks": string(want[httpapi.WebhookList](t, http.StatusOK, a.get(a.under("/webhooks"))).Data[0].ID),
+		"keys": string(want[httpapi.APIKeyList](t, http.StatusOK, a.get(a.under("/api_keys"))).Data[0].ID), "members": string(want[httpapi.MemberList](t, http.StatusOK, a.get(a.under("/members"))).Data[0].ID),
+		"layers": string(want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0].ID), "sandboxes": a.sandboxes()[0], "runs": "run_0123456789abcdefghijklmnop",
+	}
+	delivery := string(want[httpapi.DeliveryList](t, http.StatusOK, a.get(a.under("/webhooks/"+ids["webhooks"]+"/deliveries"))).Data[0].ID)
+	fields := []string{
+		"name", "x", "rule", "true", "traits", "{}", "external_id", "forged", "confirm", "ann", "said", "granted", "layer", ids["layers"], "path", "age", "weight", "2", "min_score", "0.5", "k", "3",
+		"status", "paused", "url", "https://example.com", "event_types", "match.computed", "scopes", "read", "email", "x@example.com", "password", "pw-" + rand.Text(), "role", "owner", "trait_paths", "age",
+		"source", "x", "agreed", "on", "sandbox_name", "x", "hours", "1", "budget_minor", "1", "currency", "EUR", "since", "2026-01-01T00:00", "event_type", "match.computed",
+	}
+	source, err := os.ReadFile("../console/routes.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes := regexp.MustCompile(`post\("([^"]+)"`).FindAllStringSubmatch(string(source), -1)
+	if len(routes) < 35 {
+		t.Fatalf("%d forms are not all", len(routes))
+	}
+	own := map[string]bool{ // of whoever is signed in
+		"sign-out": true, "leave-sandbox": true, "account/password": true, "account/sessions/{id}/end": true, "settings/sandboxes/{id}/open": true, "users/import/preview": true,
+	}
+	size := func() int64 {
+		return want[httpapi.HistoryProof](t, http.StatusOK, a.get(a.under("/history/proof"))).Size
+	}
+	for _, role := range []string{"viewer", "auditor"} {
+		member := a
+		member.Email, member.Password = role+"-"+strings.ToLower(rand.Text())+"@example.com", "pw-"+rand.Text()
+		want[httpapi.Member](t, http.StatusCreated, a.sendTo("POST", "/members", map[string]string{"email": member.Email, "password": member.Password, "role": role}))
+		b := member.signIn()
+		before := size()
+		for _, route := range routes {
+			if own[route[1]] {
+				continue
+			}
+			parts := strings.Split(route[1], "/")
+			for i := range parts {
+				switch parts[i] {
+				case "{id}":
+					parts[i] = ids[parts[i-1]]
+				case "{delivery}":
+					parts[i] = delivery
+				case "{action}":
+					parts[i] = "rotate"
+				case "{name}":
+					parts[i] = "users"
+				}
+			}
+			at := strings.Join(parts, "/")
+			p := b.send(at, append([]string{"key", rand.Text()}, fields...)...)
+			if at == "users/import" {
+				p = b.upload("x.ndjson", `{"external_id": "forged"}`)
+			}
+			if p.Status != http.StatusForbidden && (parts[0] != "runs" || p.Status != http.StatusNotFound) { // there is no run
+				t.Errorf("%s: a forged form to %s answers %d: %s", role, at, p.Status, said(p))
+			}
+		}
+		b.send("settings/sandboxes/" + ids["sandboxes"] + "/open")
+		if p := b.send("settings/clock", "hours", "1", "key", rand.Text()); p.Status != http.StatusForbidden {
+			t.Errorf("%s: the clock of a sandbox answers %d: %s", role, p.Status, said(p))
+		}
+		if after := size(); after != before {
+			t.Errorf("%s: forged forms recorded %d events: %s", role, after-before, a.get(a.under(fmt.Sprintf("/history?after=%d", before-1))).Body)
+		}
+	}
 }
