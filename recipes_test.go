@@ -36,6 +36,7 @@ func TestTheRecipesMakeATreeThatBuildsAndPasses(t *testing.T) {
 	in("", "go", "vet", "./domain", "./domain/event", "./commands", "./projections")
 	in("", "go", "build", "./app", "./cmd/kindred/cli") // all that the binary is linked from
 	in("", "go", "test", "-vet=off", "-ldflags=-w", "./domain", "./domain/event")
+	in("", "go", "test", "-vet=off", "-ldflags=-w", "-run=TestEachEventIs|TestEachReadModelIs", ".") // nothing was forgotten
 	in("", "go", "test", "-vet=off", "-ldflags=-w", "-run=TestAKeyHasHadTheseNames|TestAnyBatchesMakeTheSameTables", "./projections")
 }
 

@@ -3,7 +3,6 @@ package projections
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,12 +26,14 @@ func (EventIDs) Name() string { return "event_ids" }
 // deliveries, addresses and what a run found have a stream, or an end of one, to
 // themselves.
 func (EventIDs) Wants(t string) bool {
-	switch t {
-	case "campaign.spend_recorded", "campaign.spending_opened", "campaign.spending_closed",
+	switch t { // by name: what is new is wanted
+	case "end_user.created", "end_user.traits_changed", "end_user.erased",
+		"claim.reserved", "claim.confirmed", "claim.released",
+		"campaign.spend_recorded", "campaign.spending_opened", "campaign.spending_closed",
 		"clustering_run.assigned", "clustering_run.profiled", "deliveries.ended":
 		return false
 	}
-	return !strings.HasPrefix(t, "end_user.") && !strings.HasPrefix(t, "claim.")
+	return true
 }
 
 // Verbatim: of most events the id is all that counts.

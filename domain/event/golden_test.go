@@ -24,150 +24,132 @@ import (
 	"kindred/golden"
 )
 
-// samples are one event of each type with every field set, as it is written
-// today. What was written before stays in testdata for ever.
-func samples() []Event {
-	const (
-		client   id.Client       = "cli_04hk8ls48pkqs04hk8ls48pkqs"
-		member   id.Member       = "mem_04hk8ls48pkqs04hk8ls48pkqs"
-		key      id.Key          = "key_04hk8ls48pkqs04hk8ls48pkqs"
-		user     id.User         = "usr_04hk8ls48pkqs04hk8ls48pkqs"
-		webhook  id.Webhook      = "whk_04hk8ls48pkqs04hk8ls48pkqs"
-		campaign id.Campaign     = "cam_04hk8ls48pkqs04hk8ls48pkqs"
-		layer    id.ConsentLayer = "lay_04hk8ls48pkqs04hk8ls48pkqs"
-		run      id.Run          = "run_04hk8ls48pkqs04hk8ls48pkqs"
-		cluster  id.Cluster      = "clu_04hk8ls48pkqs04hk8ls48pkqs"
-		segment  id.Segment      = "seg_04hk8ls48pkqs04hk8ls48pkqs"
-		sandbox  id.Client       = "cli_04hk8ls48rsqs04hk8ls48pkqs" // it says so
-	)
-	box := func(n byte) *Personal {
-		return &Personal{Box: &Box{Key: "k" + string('0'+n), Commitment: []byte{n, 1}, Cipher: []byte{n, 2}}}
+// samples are one event of each type with every field set: as its newest sample in
+// testdata shows it, or, where that is still to be written, filled by its shape.
+func samples(t *testing.T) (all []Event) {
+	t.Helper()
+	r := All()
+	fill := filling{r: r}
+	for _, name := range slices.Sorted(maps.Keys(r.Types())) {
+		e, written := stored(t, r, name, r.byName[name].version)
+		if !written {
+			e = fill.event(t, name)
+		}
+		all = append(all, e)
 	}
-	at := time.Date(2026, 3, 1, 12, 0, 0, 123_456_000, time.UTC)
-	terms := CampaignTerms{
-		Name: "Spring", BudgetMinor: 1_000, Currency: "EUR", Audience: "clusters", Clusters: []id.Cluster{"clu_04hk8ls48pkqs04hk8ls48pkqs"},
-		StartsAt: &at, EndsAt: &at, FrequencyCap: 3, FrequencyWindow: 86_400,
+	return all
+}
+
+// stored reads the sample of a version of a type, if there is one.
+func stored(t *testing.T, r *Registry, name string, version int) (Event, bool) {
+	t.Helper()
+	data, err := os.ReadFile(sampleFile(name, version))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, false
 	}
-	cause := DriftCause{Kind: "trait", Baseline: "previous", Trait: "city", Amount: 0.6, Severity: "major"}
-	state := ClusterState{
-		Cluster: cluster, Layer: layer, Run: run, First: RunAttempt{Run: run, Attempt: 2}, Size: 300, Label: "high age", Spread: 1.5,
-		Distinctions: []Distinction{{Path: "city", Type: "category", Level: "Rome", Effect: 0.5, Here: 0.8, All: 0.3}},
-		Standing:     []DriftCause{cause},
+	if err != nil {
+		t.Fatal(err)
 	}
-	access := AccessStanding{
-		Changes: 2, PasswordSet: new(int64(5)),
-		Sessions: []SessionStanding{{Session: "ses_04hk8ls48pkqs04hk8ls48pkqs", Hash: []byte{1, 2, 3}, OpenedAt: at}},
+	e, err := r.Decode(name, version, data)
+	if err != nil {
+		t.Fatal(err)
 	}
-	types := []string{"match.computed", "cluster.drift_detected"}
-	return []Event{
-		ClientSignedUp{Client: client, Name: "Acme & Söhne", Slug: "acme-s-hne"},
-		ClientAbandoned{Client: client},
-		ClientRenamed{Client: client, Name: "Acme"},
-		ClientSettingsChanged{Client: client, Settings: Settings{WebhookUserIDs: "external_id", MatchingRequiresLayer: true, AutomaticMatching: AutomaticMatching{On: true, K: 5, MinScore: 0.75}}},
-		MemberAdded{Member: member, Role: "owner", Email: box(1), PasswordHash: box(2)},
-		MemberRemoved{Member: member, RevokesKeys: true, KeptKeys: []id.Key{key}, Added: new(int64(7))},
-		MemberLoggedIn{Member: member, Network: box(1)},
-		MemberPasswordSet{Member: member, PasswordHash: box(1), Standing: access},
-		SessionOpened{Member: member, Session: access.Sessions[0].Session, Ended: []id.Session{"ses_0000000000000000000000000g"}, Standing: access},
-		SessionEnded{Member: member, Session: "ses_0000000000000000000000000g", Standing: access},
-		MemberAbandoned{Member: member},
-		ClientSnapshotTaken{
-			Client: client, Revision: 120, Name: "Acme", Slug: "acme",
-			Settings: Settings{WebhookUserIDs: "external_id", MatchingRequiresLayer: true, AutomaticMatching: AutomaticMatching{On: true, K: 5, MinScore: 0.75}},
-			Members:  []MemberStanding{{Member: member, Role: "owner", Added: 1}},
-		},
-		Reserved{Client: client, Member: member},
-		Confirmed{Client: client, Member: member},
-		Released{Client: client, Member: member},
-		APIKeyIssued{Key: key, Name: "server", Hash: []byte{1, 2, 3}, Fingerprint: "ab12", Scopes: []string{"read", "write"}, Implied: []string{"webhooks"}, IssuedBy: member, ExpiresAt: &at},
-		APIKeyRevoked{Key: key},
-		EndUserCreated{User: user, Generation: 1, ExternalID: box(1), Traits: box(2)},
-		EndUserTraitsChanged{User: user, Traits: box(1)},
-		EndUserErased{User: user},
-		MatchComputed{
-			User: user, MatchedUser: "usr_0000000000000000000000000g", Score: 0.87654321, Percentile: 99.5, Coverage: 0.75, Remaining: 3, Layer: layer, Schema: 7,
-			Explanation: []Term{{Trait: "city", Weight: 2, Similarity: 0.5, Contribution: 0.25}, {Trait: "plan", Weight: 1, Similarity: 0.43, Contribution: 0.62654321, Missing: true}},
-		},
-		ConsentLayerDefined{Layer: layer, Name: "Research", TraitPaths: []string{"city", "a.b"}, MatchRule: "traits.city == viewer.traits.city"},
-		ConsentLayerChanged{Layer: layer, Name: "Research", TraitPaths: []string{"city"}, MatchRule: "traits.city == viewer.traits.city"},
-		ConsentLayerRetired{Layer: layer},
-		SegmentDefined{Segment: segment, Name: "Pros", Rule: box(1), Refers: []id.Segment{segment}, Layer: layer},
-		SegmentChanged{Segment: segment, Name: "Pros", Rule: box(1), Refers: []id.Segment{segment}},
-		SegmentRetired{Segment: segment},
-		SegmentReady{Revision: 7},
-		SegmentsSnapshotTaken{Revision: 100, Ready: 98, Segments: []SegmentStanding{{Segment: segment, Name: "Pros", Refers: []id.Segment{segment}, Held: []id.Segment{segment}, Changed: 3, Ruled: 2, Layer: layer}}},
-		SegmentsTimePassed{AsOf: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)},
-		SandboxAdded{Sandbox: sandbox, Name: "ci", ExpiresAt: &at, Standing: []SandboxStanding{{Sandbox: sandbox, Name: "ci", ExpiresAt: &at}}},
-		SandboxRemoved{Sandbox: sandbox, Standing: []SandboxStanding{{Sandbox: client, Name: "staging", ExpiresAt: &at}}},
-		SandboxOpened{Client: sandbox, Parent: client, Name: "ci", Slug: "acme--04hk8ls48rkqs04hk8ls48pkqs"},
-		ClockMoved{Client: sandbox, To: at, MovedMicros: 3_600_000_000, AheadMicros: 7_200_000_000},
-		ClientDeleted{Client: sandbox, Parent: client},
-		ConsentGrantedToAll{Layer: layer},
-		ConsentOfAllChanged{Layer: layer, Granted: true, Changed: 120, Unchanged: 3},
-		ConsentWithdrawnFromAll{Layer: layer},
-		ConsentChangeRequested{Layer: layer, Granted: true},
-		ConsentGranted{Layer: layer, User: user, Source: box(1)},
-		ConsentWithdrawn{Layer: layer, User: user, Source: box(1)},
-		ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{"city"}, K: 3, Seed: 7, MinSize: 50},
-		ClusteringStarted{Run: run, Layer: layer, Attempt: 2},
-		ClusteringAssigned{Run: run, Layer: layer, Attempt: 2, Cluster: cluster, Users: []id.User{user}},
-		ClusteringProfiled{Run: run, Layer: layer, Attempt: 2, Cluster: cluster, Profile: box(1)},
-		ClusteringCancelled{Run: run, Layer: layer},
-		ClusteringCompleted{
-			Run: run, Layer: layer, Attempt: 2, Users: 300, SchemaVersion: 4, Schema: "0123456789abcdef", Silhouette: 0.5,
-			Clusters: []ClusterSummary{{ID: cluster, Size: 300, Label: "high age"}},
-		},
-		ClusteringFailed{Run: run, Layer: layer, Code: "not_enough_users", Details: "Clustering run x failed."},
-		ClusteringJudging{Run: run, Layer: layer, Attempt: 1},
-		ClusteringJudged{
-			Run: run, Layer: layer, Verdict: "unknown", Code: "cancelled", Users: 300,
-			Shuffled:  &NullComparison{P: 0.025, K: 3, Silhouette: 0.5, Expected: 0.25},
-			Cloud:     &NullComparison{P: 0.5, K: 4, Silhouette: 0.375, Expected: 0.25},
-			Stability: []ClusterStability{{Cluster: cluster, Jaccard: 0.875}},
-		},
-		ClusterFormed{ClusterState: state, Ancestors: []id.Cluster{cluster}},
-		ClusterKept{ClusterState: state, Ancestors: []id.Cluster{cluster}, Comparisons: []ClusterComparison{{
-			Baseline: "previous", With: run, Judged: true, Jaccard: 0.9, ShareBefore: 0.5, ShareAfter: 0.6, Shift: 1.5,
-			Causes: []DriftCause{cause}, Traits: []TraitDrift{{Path: "city", PSI: 0.6, Limit: 0.2}},
-		}}},
-		ClusterRetired{Cluster: cluster, Layer: layer, Run: run, Descendants: []id.Cluster{cluster}},
-		ClusterDriftDetected{Cluster: cluster, Layer: layer, Run: run, Severity: "major", Causes: []DriftCause{cause}},
-		WebhookSubscribed{Webhook: webhook, WebhookAddress: WebhookAddress{URL: box(2), ClearURL: "https://x.example/?a=1&b=2"}, EventTypes: types, Secret: box(1)},
-		WebhookChanged{Webhook: webhook, WebhookAddress: WebhookAddress{URL: box(1), ClearURL: "https://x.example"}, EventTypes: types},
-		WebhookPaused{Webhook: webhook},
-		WebhookResumed{Webhook: webhook},
-		WebhookSecretRotated{Webhook: webhook, Secret: box(1)},
-		WebhookRemoved{Webhook: webhook},
-		WebhookHeadersSet{Webhook: webhook, Names: []string{"Authorization", "X-Tenant"}, Headers: box(1)},
-		WebhookControlsSet{Webhook: webhook, EndpointControls: EndpointControls{RespectRetryAfter: true, DisableAfter: 86_400, MaxPerSecond: 50, Ordered: true, Ed25519: true, Filter: `data.score > 0.8`}},
-		WebhookDisabled{Webhook: webhook, FailingSince: at},
-		WebhookKeyMade{Key: "wky_04hk8ls48pkqs04hk8ls48pkqs", PublicKey: []byte("a public key"), PrivateKey: box(1)},
-		WebhookSnapshotTaken{
-			Webhook: webhook, WebhookAddress: WebhookAddress{URL: box(1), ClearURL: "https://x.example"}, EventTypes: types, Paused: true, Signed: true,
-			Disabled: true, Headers: []string{"X-Tenant"}, EndpointControls: EndpointControls{RespectRetryAfter: true, DisableAfter: 86_400, MaxPerSecond: 50, Ordered: true, Ed25519: true, Filter: `data.score > 0.8`},
-		},
-		DeliveriesEnded{Webhook: webhook, Deliveries: []Ending{{
-			Delivery: "dlv_04hk8ls48pkqs04hk8ls48pkqs", Event: "evt_04hk8ls48pkqs04hk8ls48pkqs", State: "dropped", Attempts: 6,
-		}}},
-		InteractionRecorded{User: user, Item: "usr_0000000000000000000000000g", Kind: "click", Impression: "0102.3", Position: 3},
-		TraitSchemaInferred{Client: client, Users: 120, Schema: box(1)},
-		TraitSchemaOverridden{Overrides: map[string]TraitOverride{"a.b": {Type: "category", Weight: new(2.5), Ignore: new(false), Sensitive: new(true)}}},
-		CampaignDrafted{Campaign: campaign, CampaignTerms: terms},
-		CampaignChanged{Campaign: campaign, CampaignTerms: terms},
-		CampaignScheduled{Campaign: campaign},
-		CampaignStarted{Campaign: campaign, StartedAt: at},
-		CampaignPaused{Campaign: campaign},
-		CampaignResumed{Campaign: campaign},
-		CampaignCompleted{Campaign: campaign, Reason: "budget"},
-		CampaignCancelled{Campaign: campaign},
-		CampaignBudgetExhausted{Campaign: campaign, BudgetMinor: 1_000, SpentMinor: 1_050},
-		CampaignSpendRecorded{Campaign: campaign, SpendID: "inv-7", AmountMinor: 150, Currency: "EUR", SpentMinor: 1_050, BudgetMinor: 1_000},
-		CampaignSpendingOpened{
-			Campaign: campaign, Part: 2, CampaignTerms: terms, Status: "running", SpentMinor: 900, Changes: 4,
-			CreatedAt: at, UpdatedAt: at, StartedAt: at,
-		},
-		CampaignSpendingClosed{Campaign: campaign, Part: 1, SpentMinor: 900},
-		CampaignEngagementRecorded{Campaign: campaign, Impression: "ipr_04hk8ls48pkqs04hk8ls48pkqs", User: user, Kind: "click"},
+	return e, true
+}
+
+// filling sets the fields of events that have no sample yet.
+type filling struct {
+	r     *Registry
+	ids   map[reflect.Type]reflect.Value // of each type, as other samples have it
+	boxes byte
+}
+
+// event is a sample of a type: what the version before shows, with what is empty in it
+// filled.
+func (f *filling) event(t *testing.T, name string) Event {
+	t.Helper()
+	if f.ids == nil {
+		f.ids = map[reflect.Type]reflect.Value{}
+		for other, version := range f.r.Types() {
+			if e, written := stored(t, f.r, other, version); written {
+				f.see(reflect.ValueOf(e))
+			}
+		}
+	}
+	d := f.r.byName[name]
+	v := reflect.New(d.shape).Elem()
+	if e, written := stored(t, f.r, name, d.version-1); written {
+		v.Set(reflect.ValueOf(e))
+	}
+	f.boxes = 0
+	f.fill(v, "")
+	return v.Interface().(Event)
+}
+
+func isID(t reflect.Type) bool {
+	return t.Kind() == reflect.String && t.PkgPath() == reflect.TypeFor[id.User]().PkgPath()
+}
+
+// see notes the ids of a sample.
+func (f *filling) see(v reflect.Value) {
+	switch {
+	case isID(v.Type()):
+		if known, ok := f.ids[v.Type()]; !ok || v.String() < known.String() {
+			f.ids[v.Type()] = v
+		}
+	case v.Kind() == reflect.Struct:
+		for _, child := range v.Fields() {
+			f.see(child)
+		}
+	case v.Kind() == reflect.Slice && v.Len() > 0:
+		f.see(v.Index(0))
+	}
+}
+
+// fill sets what is empty of a value; name is that of its field in JSON.
+func (f *filling) fill(v reflect.Value, name string) {
+	switch v.Interface().(type) {
+	case time.Time:
+		v.Set(reflect.ValueOf(time.Date(2026, 3, 1, 12, 0, 0, 123_456_000, time.UTC)))
+		return
+	case *Personal:
+		f.boxes++
+		n := f.boxes
+		v.Set(reflect.ValueOf(&Personal{Box: &Box{Key: "k" + string('0'+n), Commitment: []byte{n, 1}, Cipher: []byte{n, 2}}}))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for field, child := range v.Fields() {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); field.Name != "fact" && (child.IsZero() || field.Anonymous) {
+				f.fill(child, name)
+			}
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		f.fill(v.Elem(), name)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		f.fill(v.Index(0), name)
+	case reflect.Map:
+		value := reflect.New(v.Type().Elem()).Elem()
+		f.fill(value, name)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("a").Convert(v.Type().Key()), value)
+	case reflect.String:
+		if known, ok := f.ids[v.Type()]; ok {
+			v.Set(known)
+			return
+		}
+		v.SetString(name)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(0.5)
+	case reflect.Uint8:
+		v.SetUint(7)
+	default: // of numbers; another kind has no place in an event
+		v.SetInt(7)
 	}
 }
 
@@ -176,11 +158,11 @@ func sampleFile(name string, version int) string {
 }
 
 func TestSamplesSetEveryField(t *testing.T) {
-	for _, e := range samples() {
+	for _, e := range samples(t) {
 		v := reflect.ValueOf(e)
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.Name != "fact" && v.Field(i).IsZero() {
-				t.Errorf("%T leaves %s empty", e, f.Name)
+				t.Errorf("the sample of %T leaves %s empty: what is new needs a new version, or comes into a sample that was never committed", e, f.Name)
 			}
 		}
 	}
@@ -189,23 +171,19 @@ func TestSamplesSetEveryField(t *testing.T) {
 // What is written today is what the newest sample shows: a shape that has
 // changed needs a new version, not a new sample.
 func TestEveryTypeIsWrittenAsItsNewestSample(t *testing.T) {
-	r, seen := All(), map[string]bool{}
-	for _, e := range samples() {
+	r := All()
+	for _, e := range samples(t) {
 		name, version, err := r.Name(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen[name] = true
 		got, err := json.MarshalIndent(e, "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}
 		want, err := os.ReadFile(sampleFile(name, version))
 		if errors.Is(err, os.ErrNotExist) && *golden.Update {
-			if err := os.WriteFile(sampleFile(name, version), append(got, '\n'), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			continue
+			want, err = got, os.WriteFile(sampleFile(name, version), append(got, '\n'), 0o600)
 		}
 		if err != nil {
 			t.Errorf("%v; make golden writes a sample that is new", err)
@@ -221,11 +199,6 @@ func TestEveryTypeIsWrittenAsItsNewestSample(t *testing.T) {
 		}
 		if diff := cmp.Diff(e, decoded, cmpopts.EquateEmpty(), cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
 			t.Errorf("%s does not survive being stored: %s", name, diff)
-		}
-	}
-	for name := range r.Types() {
-		if !seen[name] {
-			t.Errorf("there is no sample of %s", name)
 		}
 	}
 }
@@ -296,7 +269,7 @@ func TestEveryEventIsRegisteredOnce(t *testing.T) {
 }
 
 func TestPersonalFieldsAreListedUnderTheirJSONNames(t *testing.T) {
-	for _, e := range samples() {
+	for _, e := range samples(t) {
 		want := map[string]*Personal{}
 		v := reflect.ValueOf(e)
 		for _, f := range reflect.VisibleFields(v.Type()) {

@@ -53,7 +53,7 @@ func TestTypesVersionsAndKeysOfEventsStay(t *testing.T) {
 		}
 	}
 	newest := map[string]int{}
-	for _, e := range samples() {
+	for _, e := range samples(t) {
 		name, version, err := r.Name(e)
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestTypesVersionsAndKeysOfEventsStay(t *testing.T) {
 // by these names.
 func TestKeysThatFollowFromEventsStay(t *testing.T) {
 	var lines []string
-	for _, e := range samples() {
+	for _, e := range samples(t) {
 		name, _, err := All().Name(e)
 		if err != nil {
 			t.Fatal(err)

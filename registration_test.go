@@ -1,0 +1,167 @@
+package kindred
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// unfolded are the types that no aggregate folds, as it decides nothing by them.
+const unfolded = `
+campaign.engagement_recorded cluster.drift_detected cluster.formed cluster.kept cluster.retired
+clustering_run.assigned clustering_run.profiled consent.change_requested consent.granted_to_all consent.of_all_changed
+consent.withdrawn_from_all deliveries.ended end_user.traits_changed feed.interaction_recorded match.computed
+member.logged_in trait_schema.inferred webhook_key.made`
+
+// unshown are the types of which the history alone tells, or an aggregate's next decision.
+const unshown = `
+campaign.budget_exhausted campaign.spending_closed campaign.spending_opened client.abandoned client.snapshot_taken
+clustering_run.judging clustering_run.profiled consent.change_requested consent.granted_to_all consent.of_all_changed
+consent.withdrawn_from_all member.logged_in segment.snapshot_taken webhook.snapshot_taken`
+
+// part is what some folders say of events.
+type part struct {
+	made   map[string][]string // by event, the functions that make it
+	cases  map[string]bool     // events that a switch, or an assertion, asks for
+	called map[string]bool     // functions that another names
+}
+
+func readPart(t *testing.T, folders ...string) part {
+	t.Helper()
+	p := part{map[string][]string{}, map[string]bool{}, map[string]bool{}}
+	for _, folder := range folders {
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil || files == nil {
+			t.Fatal(folder, err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range file.Decls {
+				f, ok := d.(*ast.FuncDecl)
+				if !ok {
+					continue
+				}
+				ast.Inspect(f, func(n ast.Node) bool { p.see(f.Name, n); return true })
+			}
+		}
+	}
+	return p
+}
+
+func (p part) see(within *ast.Ident, n ast.Node) {
+	switch n := n.(type) {
+	case *ast.CompositeLit:
+		made := n.Type
+		if list, ok := made.(*ast.ArrayType); ok {
+			made = list.Elt
+		}
+		if e := eventOf(made); e != "" {
+			p.made[e] = append(p.made[e], within.Name)
+		}
+	case *ast.CaseClause:
+		for _, e := range n.List {
+			p.cases[eventOf(e)] = true
+		}
+	case *ast.TypeAssertExpr:
+		p.cases[eventOf(n.Type)] = true
+	case *ast.Ident:
+		if n != within {
+			p.called[n.Name] = true
+		}
+	}
+}
+
+// eventOf is the name of a type of package event, or "".
+func eventOf(e ast.Expr) string {
+	if s, ok := e.(*ast.SelectorExpr); ok {
+		if of, ok := s.X.(*ast.Ident); ok && of.Name == "event" {
+			return s.Sel.Name
+		}
+	}
+	return ""
+}
+
+// Whoever adds an event has it made by what somebody calls, folded where a decision turns
+// on it, and shown; what it is not is said in a list above.
+func TestEachEventIsMadeFoldedAndShown(t *testing.T) {
+	t.Parallel()
+	writes := readPart(t, "domain", "commands", "commands/policies", "commands/writeapi", "dispatcher", "app")
+	folds, shows := readPart(t, "domain"), readPart(t, "projections", "projections/feeds", "projections/auditing", "dispatcher")
+	listed := func(list, name string) bool {
+		return strings.Contains(list+"\n", name+" ") || strings.Contains(list+"\n", name+"\n")
+	}
+	files, err := filepath.Glob("domain/event/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, d := range regexp.MustCompile(`define\[(\w+)\]\("([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
+			shape, name := d[1], d[2]
+			found++
+			called := false
+			for _, maker := range writes.made[shape] {
+				called = called || writes.called[maker]
+			}
+			if !called {
+				t.Errorf("nothing records %s: %v", name, writes.made[shape])
+			}
+			if folds.cases[shape] == listed(unfolded, name) {
+				t.Errorf("%s is folded: %t, and listed as what is not: %t", name, folds.cases[shape], listed(unfolded, name))
+			}
+			if shows.cases[shape] == listed(unshown, name) {
+				t.Errorf("%s is shown by a read model: %t, and listed as what is not: %t", name, shows.cases[shape], listed(unshown, name))
+			}
+		}
+	}
+	if found < 80 {
+		t.Fatalf("only %d events", found)
+	}
+}
+
+// A read model that is not in projections.All is built by nobody.
+func TestEachReadModelIsListed(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("projections/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadFile("projections/all.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Schema\(\) string`).FindAllStringSubmatch(string(text), -1) {
+			found++
+			if !regexp.MustCompile(`\b(New)?` + m[1] + `[({]`).Match(all) {
+				t.Errorf("%s: %s is not listed in All", name, m[1])
+			}
+		}
+	}
+	if found < 20 {
+		t.Fatalf("only %d read models", found)
+	}
+}
