@@ -293,7 +293,7 @@ func TestASandboxDeletesItself(t *testing.T) {
 		t.Errorf("it lives for %s", life)
 	}
 	// The policy goes by the read model: its row is made a minute older.
-	if _, err := s.database().Exec(t.Context(), `UPDATE sandboxes_1.sandboxes SET expires_at = now() WHERE client = $1 AND id = $2`,
+	if _, err := s.database().Exec(t.Context(), `UPDATE sandboxes_2.sandboxes SET expires_at = now() WHERE client = $1 AND id = $2`,
 		string(owner.Client.ID), string(made.ID)); err != nil {
 		t.Fatal(err)
 	}

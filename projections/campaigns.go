@@ -59,11 +59,13 @@ func (Campaigns) Name() string { return "campaigns" }
 
 // Wants tells the feed which events concern the read model.
 func (Campaigns) Wants(t string) bool {
-	return strings.HasPrefix(t, "campaign.") || t == "end_user.erased"
+	return strings.HasPrefix(t, "campaign.") || t == "end_user.erased" || t == "client.clock_moved"
 }
 
 // Version of the read model's tables.
-func (Campaigns) Version() int { return 4 }
+func (Campaigns) Version() int { return 5 }
+
+const campaignClocks clocks = "campaign_clocks"
 
 // Schema of the read model. Slots are quarters of an hour: the hours and the
 // days of every time zone are made of them. An erased user's impressions stay,
@@ -129,7 +131,7 @@ CREATE TABLE campaign_erased (
 	client  text COLLATE "C" NOT NULL,
 	user_id text COLLATE "C" NOT NULL,
 	PRIMARY KEY (client, user_id)
-);`
+);` + campaignClocks.schema()
 }
 
 // Indexes of the read model (projector.LateIndexed).
@@ -212,7 +214,7 @@ const dueCampaigns = `
 SELECT c.client, c.id FROM (
 	SELECT c.client, c.id, c.due FROM campaigns c WHERE c.due <= $1
 	UNION
-	SELECT c.client, c.id, c.due FROM sandbox_clocks k CROSS JOIN LATERAL (
+	SELECT c.client, c.id, c.due FROM campaign_clocks k CROSS JOIN LATERAL (
 		SELECT c.client, c.id, c.due FROM campaigns c WHERE c.client = k.client AND c.due > $1 AND c.due <= $1 + k.ahead OFFSET 0) c
 ) c LEFT JOIN quarantine q ON q.projection = $3 AND q.client = c.client
 ORDER BY q.client IS NOT NULL, c.due LIMIT $2`

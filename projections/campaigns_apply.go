@@ -22,7 +22,12 @@ const slotLength = 15 * time.Minute
 // Apply changes the model by a batch of events.
 func (Campaigns) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
 	b := newCampaignBatch()
+	var moved pgx.Batch
 	for _, r := range batch {
+		if e, ok := r.Event.(event.ClockMoved); ok {
+			campaignClocks.move(&moved, e)
+			continue
+		}
 		if e, erased := r.Event.(event.EndUserErased); erased {
 			// What came before in this batch must be in the tables.
 			if err := b.flush(ctx, tx); err != nil {
@@ -36,6 +41,9 @@ func (Campaigns) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 			continue
 		}
 		b.add(r)
+	}
+	if err := send(ctx, tx, "clocks of campaigns", &moved); err != nil {
+		return err
 	}
 	return b.flush(ctx, tx)
 }

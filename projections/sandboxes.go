@@ -14,8 +14,7 @@ import (
 	"kindred/eventstore/projector"
 )
 
-// Sandboxes is the read model of the sandboxes beside each client, and of the clocks of
-// sandboxes.
+// Sandboxes is the read model of the sandboxes beside each client.
 type Sandboxes struct{ Reader }
 
 // Sandbox is a sandbox that was not deleted.
@@ -32,11 +31,11 @@ func (Sandboxes) Name() string { return "sandboxes" }
 
 // Wants says which events the model is made of.
 func (Sandboxes) Wants(t string) bool {
-	return t == "sandbox.added" || t == "sandbox.removed" || t == "client.clock_moved"
+	return t == "sandbox.added" || t == "sandbox.removed"
 }
 
 // Version of the read model's tables.
-func (Sandboxes) Version() int { return 1 }
+func (Sandboxes) Version() int { return 2 }
 
 // Schema of the read model.
 func (Sandboxes) Schema() string {
@@ -51,18 +50,12 @@ CREATE TABLE sandboxes (
 	PRIMARY KEY (client, id)
 );
 CREATE INDEX sandboxes_listed ON sandboxes (client, created_position);
-CREATE INDEX sandboxes_due ON sandboxes (expires_at) WHERE expires_at IS NOT NULL;
-CREATE TABLE sandbox_clocks (
-	client text COLLATE "C" NOT NULL PRIMARY KEY, -- the sandbox
-	ahead  interval NOT NULL -- of the machine's clock
-);`
+CREATE INDEX sandboxes_due ON sandboxes (expires_at) WHERE expires_at IS NOT NULL;`
 }
 
 const (
 	insertSandbox = `
 INSERT INTO sandboxes (client, id, created_position, name, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (client, id) DO NOTHING`
-	moveClock = `
-INSERT INTO sandbox_clocks (client, ahead) VALUES ($1, $2) ON CONFLICT (client) DO UPDATE SET ahead = excluded.ahead`
 	deleteSandbox = `DELETE FROM sandboxes WHERE client = $1 AND id = $2`
 )
 
@@ -75,8 +68,6 @@ func (Sandboxes) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 			b.Queue(insertSandbox, string(r.Client), string(e.Sandbox), string(r.Position), e.Name, r.RecordedAt, e.ExpiresAt)
 		case event.SandboxRemoved:
 			b.Queue(deleteSandbox, string(r.Client), string(e.Sandbox))
-		case event.ClockMoved:
-			b.Queue(moveClock, string(e.Client), e.Ahead())
 		}
 	}
 	return send(ctx, tx, "sandboxes", &b)

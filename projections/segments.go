@@ -51,14 +51,17 @@ func (Segments) Name() string { return "segments" }
 func (Segments) Wants(t string) bool {
 	switch t {
 	case "consent.granted", "consent.withdrawn", "trait_schema.overridden", "feed.interaction_recorded", "campaign.engagement_recorded",
-		"clustering_run.started", "clustering_run.assigned", "clustering_run.cancelled", "clustering.completed", "clustering.failed":
+		"clustering_run.started", "clustering_run.assigned", "clustering_run.cancelled", "clustering.completed", "clustering.failed",
+		"client.clock_moved":
 		return true
 	}
 	return strings.HasPrefix(t, "end_user.") || strings.HasPrefix(t, "segment") || strings.HasPrefix(t, "consent_layer.")
 }
 
 // Version of the read model's tables.
-func (Segments) Version() int { return 3 }
+func (Segments) Version() int { return 4 }
+
+const segmentClocks clocks = "segment_clocks"
 
 // usersPerBlock is how many users a row of segment_blocks tells of, a bit each. A
 // flip rewrites 1 KiB, and 1,000 segments of a million users take 131 MB.
@@ -147,7 +150,7 @@ CREATE TABLE segment_sizes (
 	PRIMARY KEY (client, segment, day)
 );
 CREATE INDEX segment_changes_of ON segment_changes (client, user_id);
-CREATE INDEX segment_changes_old ON segment_changes (client, changed_at);` + knownSchema
+CREATE INDEX segment_changes_old ON segment_changes (client, changed_at);` + segmentClocks.schema() + knownSchema
 }
 
 // InProgress implements [projector.InProgress]: a version that does not serve yet may
@@ -166,9 +169,16 @@ func (Segments) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
 func (m Segments) ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client,
 	batch []eventstore.Recorded, spend projector.Spend,
 ) error {
-	batch = slices.DeleteFunc(slices.Clone(batch), func(r eventstore.Recorded) bool { return !m.Wants(r.Type) })
-	if len(batch) == 0 {
-		return nil
+	var moved pgx.Batch
+	batch = slices.DeleteFunc(slices.Clone(batch), func(r eventstore.Recorded) bool {
+		e, clock := r.Event.(event.ClockMoved)
+		if clock {
+			segmentClocks.move(&moved, e)
+		}
+		return clock || !m.Wants(r.Type)
+	})
+	if err := send(ctx, tx, "clocks of segments", &moved); err != nil || len(batch) == 0 {
+		return err
 	}
 	m.Vault = log.Vault
 	c, err := m.lock(ctx, tx, client, spend)

@@ -721,7 +721,7 @@ const (
 	dueSegments = `
 SELECT client FROM segment_users WHERE due <= $1
 UNION
-SELECT k.client FROM sandbox_clocks k WHERE EXISTS (SELECT FROM segment_users u WHERE u.client = k.client AND u.due <= $1 + k.ahead OFFSET 0)
+SELECT k.client FROM segment_clocks k WHERE EXISTS (SELECT FROM segment_users u WHERE u.client = k.client AND u.due <= $1 + k.ahead OFFSET 0)
 LIMIT $2`
 )
 
