@@ -2,11 +2,14 @@ package projector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/eventstore"
 )
@@ -26,8 +29,10 @@ func forgets(p Projection) bool {
 }
 
 // applyForgetting applies a batch, and deletes the rows of each client at the place at
-// which it was deleted.
-func applyForgetting(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, most int) error {
+// which it was deleted, or has it noted that they are to be.
+func applyForgetting(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, most int,
+	forget func(context.Context, pgx.Tx, id.Client) error,
+) error {
 	if !forgets(p) {
 		return apply(ctx, p, tx, log, batch, most)
 	}
@@ -49,25 +54,113 @@ func applyForgetting(ctx context.Context, p Projection, tx pgx.Tx, log *eventsto
 	return nil
 }
 
-const selectOwn = `
+// A live model has a deleted client's rows deleted beside the others' events: nothing is
+// recorded of it any more, and nobody has a token to read it with.
+
+const (
+	// limit: models | rows of a deleted client that are deleted in one transaction | {deletedAtOnce}
+	deletedAtOnce = 5_000
+	deletionRest  = 20 * time.Millisecond // between two of those
+
+	selectOwn = `
 SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'client' AND NOT a.attisdropped
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' ORDER BY 1`
+	deleteSome     = `DELETE FROM %[1]s WHERE client = $1 AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE client = $1 LIMIT $2))`
+	noteDeletion   = `INSERT INTO public.deletions (client, projection) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	nextDeletion   = `SELECT client FROM public.deletions WHERE projection = $1 LIMIT 1`
+	forgetDeletion = `DELETE FROM public.deletions WHERE client = $1 AND projection = $2`
+)
 
-// forget deletes the rows of a client from the tables of the read model whose schema comes
-// first.
-func forget(ctx context.Context, tx pgx.Tx, client id.Client) error {
-	rows, err := tx.Query(ctx, selectOwn)
-	if err != nil {
-		return err
-	}
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string]) // quoted where that is needed
-	if err != nil {
-		return err
-	}
-	for _, table := range tables {
-		if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE client = $1`, client); err != nil {
+// forgetAll deletes the rows of a client from the tables of the read model whose schema
+// comes first.
+func forgetAll(ctx context.Context, tx pgx.Tx, client id.Client) error {
+	for {
+		if n, err := forgetSome(ctx, tx, client); err != nil || n < deletedAtOnce {
 			return err
 		}
 	}
-	return nil
+}
+
+// forgetSome deletes at most deletedAtOnce rows, and says how many there were.
+func forgetSome(ctx context.Context, tx pgx.Tx, client id.Client) (deleted int64, err error) {
+	rows, err := tx.Query(ctx, selectOwn)
+	if err != nil {
+		return 0, err
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string]) // quoted where that is needed
+	for _, table := range tables {
+		tag, err := tx.Exec(ctx, fmt.Sprintf(deleteSome, table), client, deletedAtOnce-deleted)
+		if deleted += tag.RowsAffected(); err != nil || deleted >= deletedAtOnce {
+			return deleted, err
+		}
+	}
+	return deleted, err
+}
+
+// deletions are what the leader of a live model has to delete.
+type deletions struct {
+	leader *leader
+	more   chan struct{} // of capacity 1
+}
+
+// note has the rows of a client deleted later on.
+func (d *deletions) note(ctx context.Context, tx pgx.Tx, client id.Client) error {
+	_, err := tx.Exec(ctx, noteDeletion, client, d.leader.projectionID)
+	return err
+}
+
+// applied looks for a client in what was applied that is to be deleted.
+func (d *deletions) applied(records []eventstore.Record) {
+	if slices.ContainsFunc(records, func(r eventstore.Record) bool { return r.Type == clientDeleted }) {
+		select {
+		case d.more <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run deletes what is noted until ctx ends, also what an earlier leader left.
+func (d *deletions) run(ctx context.Context) {
+	var failed backoff.Backoff
+	for ctx.Err() == nil {
+		more, err := d.some(ctx)
+		switch {
+		case err != nil:
+			d.leader.Logger.WarnContext(ctx, "rows of a deleted client not deleted, trying again", "projection", d.leader.projectionID, "error", reason(err))
+			_ = failed.Wait(ctx) // the loop looks at ctx, here and below
+		case more:
+			failed.Reset()
+			_ = backoff.Sleep(ctx, deletionRest)
+		default:
+			select {
+			case <-ctx.Done():
+			case <-d.more:
+			}
+		}
+	}
+}
+
+// some deletes some rows in a transaction; more is false where nothing is noted.
+func (d *deletions) some(ctx context.Context) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	l := d.leader
+	var client id.Client
+	err = l.Pool.QueryRow(ctx, nextDeletion, l.projectionID).Scan(&client)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL search_path TO `+quote(l.projectionID)+`, public`); err != nil {
+			return err
+		}
+		deleted, err := forgetSome(ctx, tx, client)
+		if err == nil && deleted < deletedAtOnce {
+			_, err = tx.Exec(ctx, forgetDeletion, client, l.projectionID)
+		}
+		return err
+	})
 }

@@ -119,7 +119,11 @@ func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 	if l.slow != nil {
 		most = BatchSteps
 	}
-	return applyForgetting(ctx, l.projection, tx, l.Log, batch, most)
+	forget := forgetAll
+	if l.deletions != nil {
+		forget = l.deletions.note
+	}
+	return applyForgetting(ctx, l.projection, tx, l.Log, batch, most, forget)
 }
 
 // refused is an event that cannot be applied. It is left out, or its client stops

@@ -61,7 +61,7 @@ type Opener interface {
 
 // Apply applies events to a projection of whichever kind.
 func Apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error {
-	return applyForgetting(ctx, p, tx, log, batch, 0)
+	return applyForgetting(ctx, p, tx, log, batch, 0, forgetAll)
 }
 
 // apply fails with a slowError where an Opener takes more than most steps, not 0, for a client.

@@ -139,6 +139,7 @@ type leader struct {
 	throttle     *throttle          // in bulk
 	unkeyed      LateKeyed          // the model, while its key is yet to be made; else nil
 	slow         *slowClients       // of a live Opener; else nil
+	deletions    *deletions         // of a live model that forgets; else nil
 }
 
 // begin claims the checkpoint of a projection, makes the tables of a read model that
@@ -264,13 +265,17 @@ func (l *leader) follow(ctx context.Context) (err error) {
 		}
 	}
 	l.tellRefused() // another process may have changed that
+	var working sync.WaitGroup
+	beside, stop := context.WithCancel(ctx)
+	defer working.Wait()
+	defer stop()
 	if l.slow != nil {
 		applyRead = l.slow.apply
-		beside, stop := context.WithCancel(ctx)
-		var slicing sync.WaitGroup
-		slicing.Go(func() { l.slow.run(beside) })
-		defer slicing.Wait()
-		defer stop()
+		working.Go(func() { l.slow.run(beside) })
+	}
+	if forgets(l.projection) {
+		l.deletions = &deletions{leader: l, more: make(chan struct{}, 1)}
+		working.Go(func() { l.deletions.run(beside) })
 	}
 	for {
 		batch, err := l.lease.next(ctx, sub)
@@ -282,6 +287,9 @@ func (l *leader) follow(ctx context.Context) (err error) {
 		if len(batch.Records) > 0 {
 			if err := applyRead(ctx, batch.Records); err != nil {
 				return err
+			}
+			if l.deletions != nil {
+				l.deletions.applied(batch.Records)
 			}
 		}
 		if !batch.CaughtUp {

@@ -1,0 +1,56 @@
+package projector_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"kindred/eventstore/projector"
+	"kindred/testkit"
+)
+
+// A client of 12,000 rows is deleted in slices, of which none holds up the others, and a
+// leader goes on with what another one left.
+func TestADeletedClientsRowsGoInSlices(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	runner := w.runner("a")
+	stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
+	w.passed(t, projector.ID(names{}), w.rename(t, bolt, "stays"))
+	for _, sql := range []string{
+		`INSERT INTO renamings SELECT '-' || n, 'cli_acme', 'a name' FROM generate_series(1, 12000) n`,
+		`CREATE TABLE public.deleted (n bigint)`,
+		`CREATE FUNCTION public.note_deleted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.deleted SELECT count(*) FROM gone; RETURN NULL; END $$`,
+		`CREATE TRIGGER noted AFTER DELETE ON names_2.renamings REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.note_deleted()`,
+	} {
+		if _, err := w.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := json.Marshal(map[string]any{"client_id": acme, "parent_id": bolt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.append(t, acme, "client.deleted", 1, data)
+	gone := func() bool {
+		return w.one(t, `SELECT count(*) FROM renamings WHERE client = $1`, acme) == 0 && w.one(t, `SELECT count(*) FROM deletions`) == 0
+	}
+	testkit.Eventually(t, "the client's rows are deleted", gone)
+	if most, slices := w.one(t, `SELECT max(n) FROM deleted`), w.one(t, `SELECT count(*) FROM deleted WHERE n > 0`); most > 5_000 || slices != 3 {
+		t.Errorf("%d slices, of up to %d rows", slices, most)
+	}
+	w.complete(t)
+
+	stop()
+	for _, sql := range []string{
+		`INSERT INTO renamings VALUES ('-', 'cli_acme', 'left by a leader that ended')`,
+		`INSERT INTO deletions VALUES ('cli_acme', 'names_2')`,
+	} {
+		if _, err := w.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	background(t, func(ctx context.Context) error { return w.runner("b").Run(ctx, names{}) })
+	testkit.Eventually(t, "the next leader deletes them", gone)
+	w.complete(t)
+}
