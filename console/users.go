@@ -394,7 +394,7 @@ func (p *page) past(data map[string]any, user *kindred.User) error {
 	return nil
 }
 
-// beside are traits of then beside those of now, by path.
+// compared are traits of then beside those of now, by path.
 func compared(then, now []trait) (all []was) {
 	is := map[string]string{}
 	for _, t := range now {
