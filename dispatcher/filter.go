@@ -3,33 +3,17 @@ package dispatcher
 import (
 	"encoding/json"
 	"fmt"
-	"sync"
-
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"kindred/domain/rule"
 )
 
-// filtersKept bounds the filters that are kept ready to judge, for all clients.
-// limit: webhooks | filters of subscriptions that are kept ready to judge | {filtersKept}
-const filtersKept = 8192
-
 // filters judge events by the rules of subscriptions, by their texts.
-type filters struct {
-	once   sync.Once
-	parsed *lru.Cache[string, *rule.Rule]
-}
+type filters struct{ parsed rule.Cache[string] }
 
 // names says whether a filter surely names an event.
 func (f *filters) names(filter string, facts *rule.Facts) bool {
-	f.once.Do(func() {
-		var err error
-		if f.parsed, err = lru.New[string, *rule.Rule](filtersKept); err != nil {
-			panic(err) // the size is no size
-		}
-	})
-	parsed, found := f.parsed.Get(filter)
-	if !found {
+	parsed := f.parsed.Get(filter)
+	if parsed == nil {
 		var err error
 		if parsed, err = rule.Parse(filter, rule.Events); err != nil {
 			return false // it was a rule when it was written; what it leaves out is counted

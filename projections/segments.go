@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
@@ -28,21 +27,11 @@ import (
 // it serves from the event on that says it is ready.
 type Segments struct {
 	Reader
-	rules *lru.Cache[id.Event, *rule.Rule] // by the event that carries them; nil: they are parsed each time
+	rules *rule.Cache[id.Event] // by the event that carries them; nil: they are parsed each time
 }
-
-// rulesKept bounds the rules that are kept ready to judge, for all clients.
-// limit: models | rules of segments that are kept ready to judge | {rulesKept}
-const rulesKept = 8192
 
 // NewSegments is the model with its rules kept ready to judge.
-func NewSegments(reader Reader) Segments {
-	rules, err := lru.New[id.Event, *rule.Rule](rulesKept)
-	if err != nil {
-		panic(err) // the size is no size
-	}
-	return Segments{reader, rules}
-}
+func NewSegments(reader Reader) Segments { return Segments{reader, new(rule.Cache[id.Event])} }
 
 // Name of the read model.
 func (Segments) Name() string { return "segments" }
@@ -303,6 +292,9 @@ func (c *segmented) load(ctx context.Context) error {
 	return nil
 }
 
+// parseSteps is what it takes to parse a rule, for each byte that it takes in memory.
+const parseSteps = 6
+
 // parse makes the rules of the versions ready to judge.
 func (c *segmented) parse(ctx context.Context) error {
 	unknown := map[id.Event]*segmentVersion{}
@@ -335,11 +327,19 @@ func (c *segmented) parse(ctx context.Context) error {
 		if text == nil {
 			continue
 		}
-		if opened[by], err = rule.Parse(string(text), rule.Users); err != nil {
+		parsed, err := rule.Parse(string(text), rule.Users)
+		if _, wrong := errors.AsType[*rule.Error](err); wrong {
+			continue // it was written before it would have been refused: it names nobody
+		}
+		if err != nil {
 			return fmt.Errorf("the rule of %s: %w", v.segment, err)
 		}
+		opened[by] = parsed
 		if c.rules != nil {
-			c.rules.Add(by, opened[by])
+			c.rules.Add(by, parsed)
+		}
+		if err := c.spend(parsed.Size() * parseSteps); err != nil {
+			return err
 		}
 	}
 	for _, v := range c.versions {
@@ -354,8 +354,7 @@ func (c *segmented) known(by id.Event) *rule.Rule {
 	if c.rules == nil {
 		return nil
 	}
-	r, _ := c.rules.Get(by)
-	return r
+	return c.rules.Get(by)
 }
 
 // apply changes the segments of a client by its events, those of users together.

@@ -28,6 +28,7 @@ type compiler struct {
 	element string // the name of the elements that are asked; "": none are
 	list    string // the path of the list that they are in; "": none
 	counted bool   // interactions stands beside a number that it is compared with
+	size    int    // bytes of the patterns so far; see patternSize
 }
 
 // read is what an expression reads.
@@ -608,11 +609,14 @@ func (c *compiler) matches(args []ast.Expr) (value, error) {
 	if !isText {
 		return nil, c.wrong(args[1], "matches takes a regular expression in the rule itself.")
 	}
-	pattern, err := regexp.Compile(text)
+	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return nil, c.wrong(args[1], "This is no regular expression (RE2): %v.", err)
 	}
-	parsed, err := syntax.Parse(text, syntax.Perl)
+	if c.size += patternSize(parsed); c.size > maxPatterns { // before it is written out
+		return nil, c.wrong(args[1], "The patterns of a rule take %d KiB at most once their repetitions are written out.", maxPatterns>>10)
+	}
+	pattern, err := regexp.Compile(text)
 	if err != nil {
 		return nil, err
 	}
@@ -622,6 +626,31 @@ func (c *compiler) matches(args []ast.Expr) (value, error) {
 	}
 	in, err := c.value(args[0])
 	return matching([]value{in}, pattern, len(program.Inst)), err
+}
+
+// A pattern is searched with as a program, in which each repetition is written out:
+// `(a{100}){10}` is a thousand letters.
+const (
+	instructionSize = 64 // bytes
+	rangeSize       = 32 // of a class of letters: where all is one way, it is copied several times
+)
+
+// patternSize is about how many bytes a pattern takes as a program.
+func patternSize(p *syntax.Regexp) int {
+	size := instructionSize
+	switch p.Op {
+	case syntax.OpLiteral:
+		size = instructionSize * len(p.Rune)
+	case syntax.OpCharClass:
+		size += rangeSize * len(p.Rune) / 2
+	}
+	for _, part := range p.Sub {
+		size += patternSize(part)
+	}
+	if p.Op == syntax.OpRepeat {
+		size *= max(p.Min+1, p.Max)
+	}
+	return size
 }
 
 // windows are the units of a window.

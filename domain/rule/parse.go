@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 )
 
 // environments declare what rules may name, by scope; making one takes milliseconds.
@@ -80,7 +81,18 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	if scope == Events {
 		most = maxEventSteps
 	}
-	return &Rule{root: root, most: most, comparisons: c.comparisons, reads: c.reads, lasting: lastingOf(c.source, c.source.Expr())}, nil
+	return &Rule{
+		root: root, most: most, comparisons: c.comparisons, reads: c.reads, lasting: lastingOf(c.source, c.source.Expr()),
+		size: len(text)*textSize + nodes(c.source.Expr())*nodeSize + c.size,
+	}, nil
+}
+
+// What a byte of the text and a node of the tree take in memory, about.
+const textSize, nodeSize = 4, 128
+
+func nodes(e ast.Expr) (n int) {
+	ast.PostOrderVisit(e, ast.NewExprVisitor(func(ast.Expr) { n++ }))
+	return n
 }
 
 // misread are what the parser says of a text that is no rule, and what is said instead: what

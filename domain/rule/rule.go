@@ -23,6 +23,10 @@ const (
 	// limit: requests | names, values and operators of a rule | {maxNodes} | 422 `invalid`
 	// limit: requests | nesting of a rule | {maxDepth} | 422 `invalid`
 	maxNodes, maxDepth = 1024, 48
+	// maxPatterns bounds what the regular expressions of a rule take in memory: without it
+	// 31 bytes of text make 7 MB, and 4 KiB a gigabyte.
+	// limit: requests | regular expressions of a rule, in memory | {maxPatterns B} | 422 `invalid`
+	maxPatterns = 128 << 10
 	// maxSteps bounds one judgement, whatever stands in the traits: a step is a part of the
 	// rule, each time that it is looked at, an element that is compared, or 32 bytes of a text.
 	// It takes some 10 ns.
@@ -107,7 +111,11 @@ type Rule struct {
 	most        int // steps of a judgement
 	reads
 	lasting []string
+	size    int
 }
+
+// Size is about how many bytes the rule takes in memory: 1 KiB, or some 270 at most.
+func (r *Rule) Size() int { return r.size }
 
 // reads are what a rule reads, each once, in order.
 type reads struct {

@@ -1,0 +1,85 @@
+package rule
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+func TestWhatARuleTakesInMemoryIsBounded(t *testing.T) {
+	repeated := func(part string, n int) string { return strings.TrimSuffix(strings.Repeat(part+" || ", n), " || ") }
+	for _, text := range []string{
+		`traits.a.matches("^\\pL{900}$")`,                                     // 7 MB each
+		repeated(`traits.a.matches("^\\pL{90}$")`, 100),                       // 75 MB
+		repeated(`traits.a.matches("a{999}")`, 130),                           // 6 MB
+		`traits.a.matches("(` + strings.Repeat("ab", 1950) + `){400}")`,       // 150 MB, from 700
+		`traits.a.matches("` + strings.Repeat(`\\pL`, 900) + `")`,             // 5 MB
+		`traits.a.matches("((((` + strings.Repeat("x?", 500) + `)*)+){30})")`, // so are repetitions in one another
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Parse(text, Users)
+		runtime.ReadMemStats(&after)
+		if wrong, ok := errors.AsType[*Error](err); !ok || !strings.Contains(wrong.Detail, "128 KiB") || wrong.Line != 1 || wrong.Column < 2 {
+			t.Errorf("%.40s…: %v", text, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
+			t.Errorf("%.40s…: %d MiB were made of it before it was refused", text, took>>20)
+		}
+	}
+	for _, text := range []string{
+		`traits.plan == "pro"`,
+		`traits.mail.matches("^[a-z0-9._%+-]{1,64}@[a-z0-9.-]{1,255}\\.[a-z]{2,24}$")`,
+		`traits.name.matches("^\\pL+( \\pL+)*$")`,
+		repeated(`traits.a.matches("[[:alpha:]]{10}")`, 60),
+		`traits.a.matches("a{1000}")`,
+		`traits.a in [` + strings.Repeat(`"a", `, 800) + `"b"]`,
+		repeated(`traits.a.exists(x, x == 1)`, 60),
+		`traits.a == "` + strings.Repeat("x", 4000) + `"`,
+	} {
+		made := make([]*Rule, 20)
+		var before, after runtime.MemStats
+		_, err := Parse(text, Users)
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range made {
+			made[i], err = Parse(text, Users)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Errorf("%.40s…: %v", text, err)
+			continue
+		}
+		each := (int(after.HeapAlloc) - int(before.HeapAlloc)) / len(made)
+		if size := made[0].Size(); each > 2*size || size > 280<<10 {
+			t.Errorf("%.40s…: takes %d bytes, and says %d", text, each, size)
+		}
+	}
+}
+
+func TestRulesAreKeptAsFarAsTheyFit(t *testing.T) {
+	large, err := Parse(`traits.a in [`+strings.Repeat(`"a", `, 800)+`"b"]`, Users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Cache[int]
+	if c.Get(0) != nil {
+		t.Error("something is kept")
+	}
+	n := 2 * maxCached / large.Size()
+	for i := range n {
+		c.Add(i, large)
+		c.Add(i, large) // which is one
+		if i > 0 && c.Get(0) == nil && i < maxCached/large.Size()-1 {
+			t.Fatalf("the first is gone after %d", i)
+		}
+	}
+	if c.size > maxCached || c.size < maxCached-large.Size() || c.kept.Len() != c.size/large.Size() {
+		t.Errorf("%d rules of %d bytes are kept, and are said to take %d", c.kept.Len(), large.Size(), c.size)
+	}
+	if c.Get(n-1) == nil || c.Get(n/2+5) == nil || c.Get(1) != nil {
+		t.Error("others are kept than the latest")
+	}
+}
