@@ -157,13 +157,16 @@ func (c Checker) Check(ctx context.Context, client id.Client, eventual bool, r R
 	standard := strings.Fields(r.Header.Get("Webhook-Signature"))
 	bySecret := slices.DeleteFunc(slices.Clone(standard), func(one string) bool { return strings.HasPrefix(one, "v1a,") })
 	byKey := slices.DeleteFunc(standard, func(one string) bool { return !strings.HasPrefix(one, "v1a,") })
-	fits := found.match(StepSignature, strings.Join(bySecret, " "), signers, r, fitsStandard)
-	fits = found.match(StepEd25519, strings.Join(byKey, " "), signers, r, fitsKey) || fits
+	fits := found.matchStandard(StepSignature, bySecret, signers, r, fitsStandard)
+	fits = found.matchStandard(StepEd25519, byKey, signers, r, fitsKey) || fits
 	fits = found.match(StepServiceSignature, r.Header.Get("X-Service-Signature"), signers, r, fitsService) || fits
 	r.body(found.add)
 	found.Verified = found.Verified && fits
 	return found, nil
 }
+
+// secondsNoMore since 1970 are of the year 5138: what is as large was told in milliseconds.
+const secondsNoMore = 100_000_000_000
 
 type addStep func(name, status, detail string, args ...any)
 
@@ -194,8 +197,8 @@ func (r Received) timestamp(add addStep, now time.Time) {
 	}
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	switch off := now.Sub(time.Unix(seconds, 0)); {
-	case err != nil:
-		add(StepTimestamp, StepFailed, "webhook-timestamp is no number of seconds since 1970.")
+	case err != nil || seconds < 0 || seconds >= secondsNoMore:
+		add(StepTimestamp, StepFailed, "webhook-timestamp is no number of seconds since 1970; pass it on as it came.")
 	case off > tolerance:
 		add(StepTimestamp, StepFailed, "It was signed %s ago, and libraries refuse what is older than 5 minutes. A redelivery is signed anew.", off.Round(time.Second))
 	case off < -tolerance:
@@ -203,6 +206,15 @@ func (r Received) timestamp(add addStep, now time.Time) {
 	default:
 		add(StepTimestamp, StepOK, "It was signed %s ago.", max(0, off).Round(time.Second))
 	}
+}
+
+// matchStandard is match for signatures that cover the id and the time, too.
+func (found *Check) matchStandard(name string, signatures []string, signers []signer, r Received, fits func(signature string, by signer, r Received) error) bool {
+	if len(signatures) > 0 && (r.Header.Get("Webhook-Id") == "" || r.Header.Get("Webhook-Timestamp") == "") {
+		found.add(name, StepSkipped, "It covers webhook-id and webhook-timestamp, too: without both it cannot be verified.")
+		return false
+	}
+	return found.match(name, strings.Join(signatures, " "), signers, r, fits)
 }
 
 // match looks for what signs a body, as it came or as it was sent.
@@ -295,8 +307,8 @@ func fitsService(signature string, by signer, r Received) error {
 	got, err := hex.DecodeString(signature)
 	want := mac(by.secret, r.Body)
 	switch {
-	case err != nil || len(got) != len(want):
-		return errors.New("X-Service-Signature is not 64 hexadecimal digits: the header was cut or changed")
+	case err != nil || len(got) != len(want) || hex.EncodeToString(got) != signature:
+		return errors.New("X-Service-Signature is not 64 hexadecimal digits in lower case: the header was cut or changed")
 	case !hmac.Equal(got, want):
 		return errOther
 	}

@@ -55,7 +55,7 @@ func TestAnotherClientsHeadersAreNotSent(t *testing.T) {
 func TestRetryAfterIsSecondsOrADateAndAnHourAtMost(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for header, want := range map[string]time.Duration{
-		"0": 0, "90": 90 * time.Second, "3600": time.Hour, "3601": time.Hour, "4294967295": time.Hour,
+		"0": 0, "90": 90 * time.Second, "3600": time.Hour, "3601": time.Hour, "4294967295": time.Hour, "99999999999999999999": time.Hour,
 		"Sun, 01 Mar 2026 12:01:00 GMT": time.Minute, "Sun, 01 Mar 2026 11:00:00 GMT": 0, "Mon, 02 Mar 2026 12:00:00 GMT": time.Hour,
 		"": 0, "-1": 0, "soon": 0, "1.5": 0,
 	} {

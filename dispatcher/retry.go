@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -42,7 +43,7 @@ const maxRetryAfter = time.Hour
 // retryAfter reads a Retry-After header, in seconds or an HTTP date, as a duration from
 // now on; 0 where it holds neither, or lies in the past.
 func retryAfter(header string, now time.Time) time.Duration {
-	if seconds, err := strconv.ParseUint(header, 10, 32); err == nil {
+	if seconds, err := strconv.ParseUint(header, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
 		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	}
 	at, err := http.ParseTime(header)

@@ -135,11 +135,11 @@ func (s *Sandbox) Move(client id.Client, to, now time.Time) ([]event.Event, erro
 	}
 	to = to.UTC().Truncate(time.Microsecond)
 	now = now.UTC().Truncate(time.Microsecond)
-	by := to.Sub(now.Add(s.Ahead))
+	by := to.Sub(now.Add(s.Ahead)) // of a time that is too far ahead, the longest that there is
 	switch {
 	case by < 0:
 		return nil, fault.New(fault.Conflict, "clock_backward", "The clock says %s. It can be moved forward only.", now.Add(s.Ahead).Format(time.RFC3339))
-	case s.Ahead+by > maxClockAhead:
+	case to.Sub(now) > maxClockAhead:
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/to", Detail: "must be within 10 years from now"})
 	case by == 0:
 		return nil, nil

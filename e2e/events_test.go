@@ -352,6 +352,15 @@ func TestAStreamTellsEachEventOnceAndGoesOnBehindTheLastId(t *testing.T) {
 	if one, _ := again.next(); one.data != string(second.Body) {
 		t.Errorf("%+v, not %s", one, second.Body)
 	}
+	for _, last := range []string{"nonsense", "evt_00000000000000000000000000"} {
+		for pointer, got := range map[string]answer{
+			"Last-Event-ID": p.get("/api/v1/events/stream", header("Last-Event-ID", last)), "after": p.get("/api/v1/events/stream?after=" + last),
+		} {
+			if fields := wantProblem(t, http.StatusUnprocessableEntity, "invalid", got).Errors; len(fields) != 1 || fields[0].Pointer != pointer {
+				t.Errorf("%s in %s: %+v", last, pointer, fields)
+			}
+		}
+	}
 	of := p.stream("?types=clustering.failed")
 	p.match("ann", "dan")
 	third := r.next(t)

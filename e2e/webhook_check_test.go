@@ -85,12 +85,16 @@ func TestADeliveryThatCannotBeVerifiedIsExplained(t *testing.T) {
 		"another second":      {shift(time.Second), "webhook_signature", "Nothing that signs now fits"},
 		"another event":       {func(h map[string]string, _ *string) { h["webhook-id"] = "evt_0123456789abcdefghijklmnop" }, "webhook_signature", "Nothing that signs now fits"},
 		"no time in numbers":  {func(h map[string]string, _ *string) { h["webhook-timestamp"] = "now" }, "timestamp", "no number of seconds"},
+		"milliseconds":        {func(h map[string]string, _ *string) { h["webhook-timestamp"] += "000" }, "timestamp", "no number of seconds"},
 		"no signatures":       {drop("webhook-signature", "x-service-signature"), "headers", "There is no signature"},
 		"no id":               {drop("webhook-id"), "headers", "webhook-id missing"},
 		"another signature":   {func(h map[string]string, _ *string) { h["webhook-signature"] = "v1," + strings.Repeat("A", 43) + "=" }, "webhook_signature", "Nothing that signs now fits"},
 		"a cut signature":     {func(h map[string]string, _ *string) { h["webhook-signature"] = h["webhook-signature"][:20] }, "webhook_signature", "not base64 of 32 bytes"},
 		"a foreign signature": {func(h map[string]string, _ *string) { h["webhook-signature"] = "v2,abc" }, "webhook_signature", "begins with v1"},
-		"hex that is none":    {func(h map[string]string, _ *string) { h["x-service-signature"] = "sha256=" + h["x-service-signature"] }, "service_signature", "not 64 hexadecimal digits"},
+		"upper case": {func(h map[string]string, _ *string) {
+			h["x-service-signature"] = strings.ToUpper(h["x-service-signature"])
+		}, "service_signature", "in lower case"},
+		"hex that is none": {func(h map[string]string, _ *string) { h["x-service-signature"] = "sha256=" + h["x-service-signature"] }, "service_signature", "not 64 hexadecimal digits"},
 	} {
 		found, steps := check(p.account, c.change)
 		if found.Verified || !strings.HasPrefix(steps[c.step], "failed: ") || !strings.Contains(steps[c.step], c.says) {
@@ -98,6 +102,11 @@ func TestADeliveryThatCannotBeVerifiedIsExplained(t *testing.T) {
 		}
 	}
 
+	for _, name := range []string{"webhook-id", "webhook-timestamp"} {
+		if _, steps := check(p.account, drop(name)); !strings.HasPrefix(steps["headers"], "failed") || !strings.HasPrefix(steps["webhook_signature"], "skipped") || !strings.HasPrefix(steps["service_signature"], "ok") {
+			t.Errorf("without %s: %v", name, steps)
+		}
+	}
 	if found, _ := check(p.account, drop("webhook-id", "webhook-timestamp", "webhook-signature")); !found.Verified {
 		t.Errorf("by X-Service-Signature alone: %+v", found)
 	}

@@ -94,6 +94,7 @@ func TestOtherSchemas(t *testing.T) {
 			{Pointer: "/url", Detail: "must be an http or https URL"},
 		}},
 		{"items", webhooks, `{"url":"https://x","event_types":[]}`, []httpapi.FieldError{{Pointer: "/event_types", Detail: "must not be empty"}}},
+		{"too many fields", webhooks, `{"url":"https://x","event_types":["match.computed"],"headers":{"A":"1","B":"1","C":"1","D":"1","E":"1","F":"1","G":"1","H":"1","I":"1","J":"1","K":"1"}}`, []httpapi.FieldError{{Pointer: "/headers", Detail: "must have at most 10 fields"}}},
 		{"an item twice", webhooks, `{"url":"https://x","event_types":["match.computed","match.computed"]}`, []httpapi.FieldError{{Pointer: "/event_types", Detail: "must not hold an item twice"}}},
 		{"numbers", users + "/" + user + "/matches", `{"limit":101,"record":"yes"}`, []httpapi.FieldError{
 			{Pointer: "/limit", Detail: "must be at most 100"}, {Pointer: "/record", Detail: "must be a boolean"},

@@ -141,6 +141,8 @@ func explain(err *openapi3.SchemaError) (path []string, detail string) {
 		return path, fmt.Sprintf("must have at most %d characters", *schema.MaxLength)
 	case "maxItems":
 		return path, fmt.Sprintf("must have at most %d items", *schema.MaxItems)
+	case "maxProperties":
+		return path, fmt.Sprintf("must have at most %d fields", *schema.MaxProps)
 	case "uniqueItems":
 		return path, "must not hold an item twice"
 	case "minimum":

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
@@ -184,13 +183,16 @@ const (
 	SELECT ` + publicColumns + ` FROM public_events e WHERE e.client = $1 AND e.type = wanted.type`
 )
 
-// Place is where a public event of a client stands. It fails with a fault of kind
-// Invalid, which points at the parameter after, where there is none of that id.
-// Faults: building, invalid, quarantined, stale.
-func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool, of id.Event) (eventstore.Position, error) {
+// Place is where a public event of a client stands; ok is false where there is none
+// of that id.
+// Faults: building, quarantined, stale.
+func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool, of id.Event) (at eventstore.Position, ok bool, err error) {
 	found, err := query(ctx, m.Reader, m, client, eventual, placeOfEvent, []any{string(of)},
 		func(p *eventstore.Position) []any { return []any{text(p)} })
-	return only(found, err, fault.NewInvalid(fault.Field{Pointer: "after", Detail: "is no event of yours that webhooks tell of"}))
+	if err != nil || len(found) == 0 {
+		return eventstore.Start, false, err
+	}
+	return found[0], true, nil
 }
 
 // Get returns a public event of a client, with users named as the client does; ok is

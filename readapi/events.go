@@ -26,7 +26,7 @@ const (
 // told to.
 func (a *API) ListEvents(ctx context.Context, r httpapi.ListEventsRequestObject) (httpapi.ListEventsResponseObject, error) {
 	p := r.Params
-	q, err := a.followed(ctx, p.Types, httpapi.Or(p.After, ""), p.Since)
+	q, err := a.followed(ctx, p.Types, "after", httpapi.Or(p.After, ""), p.Since)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,11 @@ func (a *API) ListEvents(ctx context.Context, r httpapi.ListEventsRequestObject)
 // FollowEvents follows the events that webhooks tell of.
 func (a *API) FollowEvents(ctx context.Context, r httpapi.FollowEventsRequestObject) (httpapi.FollowEventsResponseObject, error) {
 	p := r.Params
-	q, err := a.followed(ctx, p.Types, httpapi.Or(p.LastEventID, httpapi.Or(p.After, "")), p.Since)
+	from, after := "after", httpapi.Or(p.After, "")
+	if last := httpapi.Or(p.LastEventID, ""); last != "" {
+		from, after = "Last-Event-ID", last // of a reader that connects again
+	}
+	q, err := a.followed(ctx, p.Types, from, after, p.Since)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +80,8 @@ func (a *API) FollowEvents(ctx context.Context, r httpapi.FollowEventsRequestObj
 	}}, nil
 }
 
-// followed reads what a caller wants to be told.
-func (a *API) followed(ctx context.Context, types []httpapi.EventType, after string, since *time.Time) (q streams.Query, err error) {
+// followed reads what a caller wants to be told; from names the parameter that holds after.
+func (a *API) followed(ctx context.Context, types []httpapi.EventType, from, after string, since *time.Time) (q streams.Query, err error) {
 	client, eventual := asked(ctx)
 	q = streams.Query{Client: client, Since: httpapi.Or(since, time.Time{}), Types: each(types, func(t httpapi.EventType) string { return string(t) })}
 	if after == "" {
@@ -85,9 +89,13 @@ func (a *API) followed(ctx context.Context, types []httpapi.EventType, after str
 	}
 	of, err := id.Parse[id.Event](after)
 	if err != nil {
-		return q, fault.NewInvalid(fault.Field{Pointer: "after", Detail: "must be the id of an event, evt_…"})
+		return q, fault.NewInvalid(fault.Field{Pointer: from, Detail: "must be the id of an event, evt_…"})
 	}
-	q.After, err = projections.PublicEvents{Reader: a.Reader}.Place(ctx, client, eventual, of)
+	at, ok, err := projections.PublicEvents{Reader: a.Reader}.Place(ctx, client, eventual, of)
+	if err == nil && !ok {
+		err = fault.NewInvalid(fault.Field{Pointer: from, Detail: "is no event of yours that webhooks tell of"})
+	}
+	q.After = at
 	return q, err
 }
 
