@@ -138,7 +138,7 @@ func each[T any](parts []ast.Expr, compile func(ast.Expr) (T, error)) ([]T, erro
 // value compiles what has a value.
 func (c *compiler) value(e ast.Expr) (value, error) {
 	if isWhole(e) {
-		c.other(e, "traits")
+		c.other(e, AllTraits)
 	}
 	switch e.Kind() {
 	case ast.LiteralKind:
@@ -177,16 +177,26 @@ func (c *compiler) literal(e ast.Expr) (any, error) {
 // other notes what is read beside paths of traits.
 func (c *compiler) other(e ast.Expr, name string) { c.others = note(c.others, c.read(e, name)) }
 
-// container compiles what a member is read of.
-func (c *compiler) container(e ast.Expr) (value, error) {
+// container compiles what a member is read of, which is not read itself where the member
+// has a path.
+func (c *compiler) container(e, member ast.Expr) (v value, err error) {
+	before := len(c.paths)
+	_, isPath := pathOf(member)
 	switch {
 	case e.Kind() == ast.IdentKind:
-		return c.name(e)
+		v, err = c.name(e)
 	case isWhole(e):
-		return c.member(e)
+		v, err = c.member(e)
 	default:
-		return c.value(e)
+		v, err = c.value(e)
 	}
+	switch {
+	case isPath:
+		c.paths = c.paths[:before]
+	case isWhole(e):
+		c.other(e, AllTraits)
+	}
+	return v, err
 }
 
 // isWhole says whether an expression is all the traits of somebody.
@@ -265,7 +275,7 @@ func (c *compiler) member(e ast.Expr) (value, error) {
 			return of(&judgement{Facts: j.Viewer})
 		}
 	default:
-		object, err := c.container(from)
+		object, err := c.container(from, e)
 		if err != nil {
 			return nil, err
 		}
@@ -278,7 +288,7 @@ func (c *compiler) member(e ast.Expr) (value, error) {
 	return v, nil
 }
 
-// path notes a path in place of the one that it goes on from, or a member of an element.
+// path notes a path, or a member of an element.
 func (c *compiler) path(e ast.Expr) {
 	if member := c.memberOf(e); member != "" && c.list != "" {
 		c.members = note(c.members, c.read(e, c.list+"."+member))
@@ -287,9 +297,6 @@ func (c *compiler) path(e ast.Expr) {
 	path, ok := pathOf(e)
 	if !ok || path == "" {
 		return
-	}
-	if up := strings.LastIndexByte(path, '.'); up >= 0 && len(c.paths) > 0 && c.paths[len(c.paths)-1].name == path[:up] {
-		c.paths = c.paths[:len(c.paths)-1]
 	}
 	c.paths = note(c.paths, c.read(e, path))
 }
@@ -425,7 +432,7 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 		}
 		first := c.value
 		if name == operators.Index {
-			first = c.container
+			first = func(of ast.Expr) (value, error) { return c.container(of, e) }
 		}
 		known := make([]value, len(args))
 		counted, err := c.count(name, args)

@@ -2,6 +2,7 @@ package rule_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -175,5 +176,35 @@ func TestRulesAreJudgedAsCELJudges(t *testing.T) {
 	})
 	if !t.Failed() && (judged[rule.True] < 20 || judged[rule.False] < 20 || judged[rule.Unknown] < 20) {
 		t.Errorf("the rules are of one kind: %v", judged)
+	}
+}
+
+// Whatever else differs: what a rule reads decides.
+func TestWhatARuleReadsOfTheTraitsDecides(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "o", "e f", "l", "m", "o.a"}
+	differed := 0
+	rapid.Check(t, func(t *rapid.T) {
+		r, err := rule.Parse(drawLogic(t, 3, false).ours, rule.Users)
+		if err != nil {
+			t.Skip(err.Error())
+		}
+		one, other := drawTraits(t, names, 2), drawTraits(t, names, 2)
+		want := r.Judge(&rule.Facts{Traits: one})
+		if r.Judge(&rule.Facts{Traits: other}) != want {
+			differed++
+		}
+		for _, name := range names {
+			if delete(other, name); !slices.Contains(r.Touched(), rule.Trait(name)) {
+				other[name] = "another"
+			} else if v, is := one[name]; is {
+				other[name] = v
+			}
+		}
+		if got := r.Judge(&rule.Facts{Traits: other}); got != want {
+			t.Fatalf("of %v %d, of %v %d, and it says that it reads %v", one, want, other, got, r.Touched())
+		}
+	})
+	if !t.Failed() && differed < 5 {
+		t.Errorf("%d rules told users apart", differed)
 	}
 }

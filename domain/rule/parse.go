@@ -82,7 +82,7 @@ func Parse(text string, scope Scope) (*Rule, error) {
 		most = maxEventSteps
 	}
 	return &Rule{
-		root: root, most: most, comparisons: c.comparisons, reads: c.reads, lasting: lastingOf(c.source, c.source.Expr()),
+		root: root, most: most, comparisons: c.comparisons, reads: c.reads, lasting: lastingOf(c.source, c.source.Expr()), touched: c.ofTraits(),
 		size: len(text)*textSize + nodes(c.source.Expr())*nodeSize + c.size,
 	}, nil
 }

@@ -10,6 +10,7 @@ package rule
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"kindred/domain/traits"
@@ -111,6 +112,7 @@ type Rule struct {
 	most        int // steps of a judgement
 	reads
 	lasting []string
+	touched []string
 	size    int
 }
 
@@ -150,6 +152,35 @@ func (r *Rule) Paths() (paths []string) {
 		paths = append(paths, path.name)
 	}
 	return paths
+}
+
+// AllTraits and UpdatedAt are what a rule reads that any change of traits changes.
+const (
+	AllTraits = "traits"
+	UpdatedAt = "user.updated_at"
+)
+
+// Trait names what a rule reads of a member of the traits. Names may hold dots, as paths do.
+func Trait(member string) string {
+	top, _, _ := strings.Cut(member, ".")
+	return AllTraits + "." + top
+}
+
+// Touched lists what a change of a user's traits may touch that the rule reads, each once: a
+// [Trait] of its members, [AllTraits] and [UpdatedAt]. It judges users alike in whom
+// nothing of that differs, at one time.
+func (r *Rule) Touched() []string { return r.touched }
+
+func (r *reads) ofTraits() (touched []string) {
+	for _, path := range r.paths {
+		touched = once(touched, Trait(path.name))
+	}
+	for _, other := range r.others {
+		if other.name == AllTraits || other.name == UpdatedAt {
+			touched = once(touched, other.name)
+		}
+	}
+	return touched
 }
 
 // Beyond is the first that the rule reads of users which is none of some paths, or below

@@ -261,6 +261,14 @@ func TestPathsAreThoseThatAreRead(t *testing.T) {
 	if got := strings.Join(r.Paths(), " "); got != "home.city age odd.name pets" {
 		t.Error(got)
 	}
+	// What goes on from a path takes nothing from it.
+	r = parsed(t, `size(traits.home) > 1 && traits.home.city == "x" && within(user.updated_at, "1d") && size(traits) > 1`, rule.Users)
+	if got := strings.Join(r.Paths(), " "); got != "home home.city" {
+		t.Error(got)
+	}
+	if got := strings.Join(r.Touched(), " "); got != "traits.home user.updated_at traits" {
+		t.Error(got)
+	}
 }
 
 // What a rule asks beside traits is true or false, and unknown where nothing is known.
@@ -348,6 +356,8 @@ func TestARuleStaysWithinItsBounds(t *testing.T) {
 		{`traits.religion.church.name == "x"`, allowed, "traits.religion.church.name is sensitive"},
 		{`traits.home.floor == 2`, layer, "traits.home.floor is sensitive"},
 		{`traits.home.religion == "x"`, layer, "traits.home.religion is sensitive"},
+		{`size(traits.work) > 0 && traits.work.city == "x"`, rule.Bounds{Layered: true, Paths: []string{"work.city"}}, "traits.work is none of the paths"},
+		{`traits[""] == "x"`, layer, "traits is none of these"},
 		{`older(user.created_at, "1d")`, layer, "column 11: Under a consent layer"},
 		{`size(traits) > 2`, layer, "traits is none of these"},
 		{`interactions("click", "7d") >= 2`, layer, "interactions is none of these"},

@@ -3,6 +3,7 @@ package traits
 import (
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -14,7 +15,7 @@ func likelySensitive(path string, rules int) bool {
 	named := words(path)
 	joined := strings.Join(named, "")
 	if rules >= Rules {
-		plain := withoutAccents().Replace(strings.Join(named, " "))
+		plain := plainLetters().Replace(strings.Join(named, " "))
 		together := strings.ReplaceAll(plain, " ", "")
 		if slices.ContainsFunc(europeanStems(), func(stem string) bool { return strings.Contains(together, stem) }) ||
 			slices.ContainsFunc(strings.Fields(plain), func(w string) bool { return slices.Contains(europeanWords(), w) }) {
@@ -112,6 +113,8 @@ func europeanWords() []string {
 		"rasse", "raza", "razza", "raca", "ras", "rasa", "hudfarve", "syndicat", "unjin", "schwul", "lesbisch", "condena", "parti", "partei", "partito", "partido",
 	}
 }
+
+var plainLetters = sync.OnceValue(withoutAccents)
 
 // withoutAccents writes letters without their marks, and in the small ones of Greek.
 func withoutAccents() *strings.Replacer {
