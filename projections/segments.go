@@ -185,9 +185,10 @@ type segmented struct {
 	spend    projector.Spend
 	decided  map[string]bool
 	layers   map[id.ConsentLayer]*segmentLayer
-	asked    asked           // by the rules of the versions
-	readBy   map[string]bool // what they read beside traits; see touched
-	steps    int             // that judgements took so far
+	asked    asked                        // by the rules of the versions
+	readers  map[string][]*segmentVersion // by what they read, in order; see touched
+	wanted   func(member string) bool     // of the traits, which are to be decoded; nil: all
+	steps    int                          // that judgements took so far
 	now      time.Time
 	users    int64 // the next one's number
 	next     int   // version
@@ -206,6 +207,7 @@ func freely(int) error { return nil }
 // segmentVersion is a version of a segment.
 type segmentVersion struct {
 	number     int
+	place      int // among the versions in order
 	segment    id.Segment
 	generation int64
 	sealed     sealed
@@ -213,9 +215,9 @@ type segmentVersion struct {
 	serves     bool
 	built      int64
 	layer      id.ConsentLayer
-	blocked    []string        // why it names nobody; nil: it does not
-	rule       *rule.Rule      // nil: the segment was retired since, and the key of the rule is gone
-	reads      map[string]bool // beside traits, with what it reads by way of others; see touched
+	blocked    []string   // why it names nobody; nil: it does not
+	rule       *rule.Rule // nil: the segment was retired since, and the key of the rule is gone
+	reads      []string   // with what it reads by way of others; see touched
 }
 
 func (v *segmentVersion) isBlocked() bool { return v.blocked != nil }
@@ -277,7 +279,8 @@ func (c *segmented) load(ctx context.Context) error {
 		return fmt.Errorf("read versions of segments: %w", err)
 	}
 	c.ordered, c.serving, c.newest = sortedValues(c.versions), map[id.Segment]*segmentVersion{}, map[id.Segment]*segmentVersion{}
-	for _, v := range c.ordered {
+	for i, v := range c.ordered {
+		v.place = i
 		if c.newest[v.segment] == nil || !v.serves {
 			c.newest[v.segment] = v
 		}

@@ -15,6 +15,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
@@ -29,6 +30,8 @@ type segmentUser struct {
 	versions             []int32 // that name it, in order
 	due                  *time.Time
 	changed, erased      bool        // by an event of the batch
+	key                  *subject    // nil: not asked for yet
+	document             []byte      // its traits, once opened
 	facts                *rule.Facts // nil: not opened yet
 	known                knownOfUser
 }
@@ -126,44 +129,59 @@ func (c *segmented) took(steps int) error {
 
 // open makes of a user the facts that rules judge; who cannot be opened has none.
 func (c *segmented) open(ctx context.Context, u *segmentUser, key seal.WrappedKey) error {
-	if err := c.took(u.openSteps()); err != nil {
+	document, err := c.openTraits(ctx, u, key)
+	if err != nil || u.key.gone {
 		return err
 	}
-	s, err := c.subject(ctx, key, c.client, string(u.id), eventstore.UserStream(c.client, u.id))
-	if err != nil {
-		return projector.Transient(err) // the keys are out of reach, not wrong
-	}
-	if s.gone {
-		return nil
-	}
-	external, err := s.open("external_id", u.external)
+	external, err := u.key.open("external_id", u.external)
 	if err != nil {
 		return err
 	}
-	plain, err := s.open("traits", u.traits)
-	if err != nil {
-		return err
-	}
-	u.facts, err = factsOf(c.client, u, external, plain)
+	u.document = document
+	u.facts, err = factsOf(c.client, u, external, document, c.wanted)
 	return err
 }
 
-func factsOf(client id.Client, u *segmentUser, external, plain []byte) (*rule.Facts, error) {
+// openTraits opens the traits of a user; nil where they cannot be opened.
+func (c *segmented) openTraits(ctx context.Context, u *segmentUser, key seal.WrappedKey) ([]byte, error) {
+	if err := c.took(u.openSteps()); err != nil {
+		return nil, err
+	}
+	if u.key == nil {
+		s, err := c.subject(ctx, key, c.client, string(u.id), eventstore.UserStream(c.client, u.id))
+		if err != nil {
+			return nil, projector.Transient(err) // the keys are out of reach, not wrong
+		}
+		u.key = &s
+	}
+	return u.key.open("traits", u.traits)
+}
+
+// close forgets what was opened of a user.
+func (u *segmentUser) close() { u.key, u.document, u.facts = nil, nil, nil }
+
+// factsOf are of a user, of whose traits those members are decoded that are wanted; nil: all.
+func factsOf(client id.Client, u *segmentUser, external, document []byte, wanted func(member string) bool) (*rule.Facts, error) {
 	facts := &rule.Facts{
 		ExternalID: string(external), CreatedAt: u.createdAt, UpdatedAt: u.updatedAt, Client: string(client), ID: string(u.id),
 	}
-	if plain == nil {
-		return facts, nil
+	var err error
+	switch {
+	case document == nil:
+	case wanted == nil:
+		err = json.Unmarshal(document, &facts.Traits)
+	default:
+		facts.Traits, err = traits.Members(document, wanted)
 	}
-	if err := json.Unmarshal(plain, &facts.Traits); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("read the traits of a user: %w", err)
 	}
 	return facts, nil
 }
 
-// judge says which versions of a kind name a user, and until when that holds; nil:
+// judge says which of some versions name a user, and until when that holds; nil:
 // for good, unless something of the user changes.
-func (c *segmented) judge(u *segmentUser, which func(*segmentVersion) bool) (in []int32, due *time.Time, err error) {
+func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, due *time.Time, err error) {
 	if u.facts == nil || u.erased {
 		return nil, nil, nil
 	}
@@ -198,10 +216,7 @@ func (c *segmented) judge(u *segmentUser, which func(*segmentVersion) bool) (in 
 		}
 		return truth == rule.True
 	}
-	for _, v := range c.ordered {
-		if !which(v) {
-			continue
-		}
+	for _, v := range some {
 		if names(v) {
 			in = append(in, int32(v.number))
 		}
@@ -227,29 +242,23 @@ type flips struct {
 	changes []segmentChange
 }
 
-// every version judges whose traits changed, or whom time moves.
-func every(*segmentVersion) bool { return true }
-
-// rejudge judges a user by versions of a kind, and notes what that changes, at a position.
+// rejudge judges a user by some of the versions, and notes what that changes, at a position.
 // What the others said of the user stands, and so does when that is to end.
-func (c *segmented) rejudge(u *segmentUser, which func(*segmentVersion) bool, at eventstore.Position, f *flips) error {
+func (c *segmented) rejudge(u *segmentUser, some []*segmentVersion, at eventstore.Position, f *flips) error {
 	before, stands := u.versions, u.due
-	in, due, err := c.judge(u, which)
+	in, due, err := c.judge(u, some)
 	if err != nil {
 		return err
 	}
-	all := true
-	for _, v := range c.ordered {
-		if which(v) {
-			continue
-		}
-		all = false
-		if _, is := slices.BinarySearch(before, int32(v.number)); is {
-			in = append(in, int32(v.number))
+	for _, number := range before {
+		_, judged := slices.BinarySearchFunc(some, int(number), func(v *segmentVersion, number int) int { return cmp.Compare(v.number, number) })
+		if !judged && c.versions[int(number)] != nil {
+			in = append(in, number)
 		}
 	}
 	slices.Sort(in)
-	if u.versions, u.due = in, due; !all && stands != nil && (due == nil || stands.Before(*due)) {
+	u.versions, u.due = in, due
+	if len(some) < len(c.ordered) && stands != nil && (due == nil || stands.Before(*due)) {
 		u.due = stands
 	}
 	note := func(number int32, in bool, change string) {
@@ -365,6 +374,7 @@ func (g *judgedBatch) find(ctx context.Context, ids []string) error {
 func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err error) {
 	user := userOf(r.Event)
 	u := g.users[user]
+	var before []byte // its traits; nil: they are not known, or nobody reads them
 	switch e := r.Event.(type) {
 	case event.EndUserCreated:
 		if g.there[user] || u != nil {
@@ -380,7 +390,9 @@ func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err err
 		if !g.there[user] {
 			return nil
 		}
-		u.traits, err = sealedOf(r, e.Traits)
+		if before, err = g.traitsOf(ctx, u); err == nil {
+			u.traits, err = sealedOf(r, e.Traits)
+		}
 	case event.EndUserErased:
 		if !g.there[user] {
 			return nil
@@ -399,7 +411,16 @@ func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err err
 	if len(g.versions) == 0 {
 		return nil
 	}
-	if err := g.rejudge(ctx, u, r, every); err != nil || !u.erased {
+	some := g.ordered
+	if before != nil {
+		if err := g.openAlone(ctx, u); err != nil {
+			return err
+		}
+		if what, ok := touchedTraits(before, u.document); ok && u.facts != nil {
+			some = g.reading(what)
+		}
+	}
+	if err := g.rejudge(ctx, u, r, some); err != nil || !u.erased {
 		return err
 	}
 	g.changes = slices.DeleteFunc(g.changes, func(ch segmentChange) bool { return ch.user == user })
@@ -409,18 +430,40 @@ func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err err
 	return nil
 }
 
-// rejudge opens a user, unless it is open, and judges it.
-func (g *judgedBatch) rejudge(ctx context.Context, u *segmentUser, r eventstore.Recorded, which func(*segmentVersion) bool) error {
+// turn is to a user: of the one before nothing stays open.
+func (g *judgedBatch) turn(u *segmentUser) {
 	if g.opened != nil && g.opened != u {
-		g.opened.facts = nil
+		g.opened.close()
 	}
-	if g.opened = u; u.facts == nil && !u.erased {
-		if err := g.open(ctx, u, g.keys[string(u.id)]); err != nil {
-			return err
-		}
+	g.opened = u
+}
+
+// traitsOf are those of a user before they change.
+func (g *judgedBatch) traitsOf(ctx context.Context, u *segmentUser) ([]byte, error) {
+	if len(g.versions) == 0 {
+		return nil, nil
+	}
+	if g.turn(u); u.facts != nil {
+		return u.document, nil
+	}
+	return g.openTraits(ctx, u, g.keys[string(u.id)])
+}
+
+// openAlone opens a user, unless it is open.
+func (g *judgedBatch) openAlone(ctx context.Context, u *segmentUser) error {
+	if g.turn(u); u.facts != nil || u.erased {
+		return nil
+	}
+	return g.open(ctx, u, g.keys[string(u.id)])
+}
+
+// rejudge opens a user and judges it by some versions.
+func (g *judgedBatch) rejudge(ctx context.Context, u *segmentUser, r eventstore.Recorded, some []*segmentVersion) error {
+	if err := g.openAlone(ctx, u); err != nil {
+		return err
 	}
 	g.touched[u.id] = u
-	return g.segmented.rejudge(u, which, r.Position, &g.flips)
+	return g.segmented.rejudge(u, some, r.Position, &g.flips)
 }
 
 // write writes what was noted of the users, and what that changed.
@@ -474,7 +517,7 @@ func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, most, s
 		touched := map[id.User]*segmentUser{}
 		done, err := c.openEach(ctx, due, steps, func(u *segmentUser) error {
 			touched[u.id] = u
-			return c.rejudge(u, every, r.Position, &f)
+			return c.rejudge(u, c.ordered, r.Position, &f)
 		})
 		if err != nil {
 			return false, err
@@ -508,7 +551,7 @@ func (c *segmented) openEach(ctx context.Context, users []*segmentUser, steps in
 		if err := judge(u); err != nil {
 			return done, err
 		}
-		u.facts = nil
+		u.close()
 		if done++; c.steps >= steps {
 			break
 		}
@@ -545,8 +588,12 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 		}
 	}
 	upTo = min(upTo, from+buildSlice)
+	some := slices.DeleteFunc(slices.Clone(c.ordered), func(v *segmentVersion) bool { return !building[v.number] })
+	all := c.wanted
+	c.wanted = c.wants(some)
+	defer func() { c.wanted = all }()
 	for from < upTo && c.steps < steps {
-		if from, err = c.buildSome(ctx, building, from, min(from+usersRead, upTo), steps); err != nil {
+		if from, err = c.buildSome(ctx, building, some, from, min(from+usersRead, upTo), steps); err != nil {
 			return false, err
 		}
 	}
@@ -559,7 +606,7 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 
 // buildSome judges the users of some numbers by versions that do not serve yet, and
 // says which number is the next.
-func (c *segmented) buildSome(ctx context.Context, building map[int]bool, from, upTo int64, steps int) (next int64, err error) {
+func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some []*segmentVersion, from, upTo int64, steps int) (next int64, err error) {
 	users, err := c.read(ctx, segmentUsersFrom, from, upTo)
 	if err != nil {
 		return from, err
@@ -567,7 +614,7 @@ func (c *segmented) buildSome(ctx context.Context, building map[int]bool, from, 
 	f := flips{members: members{}}
 	touched := map[id.User]*segmentUser{}
 	done, err := c.openEach(ctx, users, steps, func(u *segmentUser) error {
-		in, due, err := c.judge(u, func(v *segmentVersion) bool { return building[v.number] })
+		in, due, err := c.judge(u, some)
 		if err != nil {
 			return err
 		}
@@ -679,6 +726,7 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 			return err
 		}
 	}
+	slices.SortStableFunc(f.changes, func(a, b segmentChange) int { return cmp.Compare(a.segment, b.segment) })
 	if len(f.changes) > 0 {
 		if err := do(ctx, c.tx, "write changes of segments", insertSegmentChanges, client,
 			column(f.changes, func(ch segmentChange) string { return string(ch.segment) }),

@@ -13,6 +13,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 )
 
@@ -150,7 +151,7 @@ func (c *segmented) know(ctx context.Context, users []*segmentUser) error {
 	return nil
 }
 
-// touched names what an event changes of what is known of a user.
+// touched names what an event changes of a user that rules may read, but for its traits.
 func touched(e event.Event) []string {
 	switch e := e.(type) {
 	case event.ConsentGranted:
@@ -159,6 +160,13 @@ func touched(e event.Event) []string {
 		return []string{consentIn(e.Layer), clustersOf(e.Layer)}
 	}
 	return column(actsOf(e), act)
+}
+
+// touchedTraits names what a change of traits changes that rules may read; ok is false where it
+// cannot be told.
+func touchedTraits(before, after []byte) (what []string, ok bool) {
+	members, err := traits.Differing(before, after)
+	return append(column(members, rule.Trait), rule.AllTraits, rule.UpdatedAt), err == nil
 }
 
 func consentIn(layer id.ConsentLayer) string  { return "consent " + string(layer) }
@@ -179,57 +187,79 @@ func actsOf(e event.Event) []string {
 	return nil
 }
 
-// note notes what the versions read beside traits.
+// note notes what the versions read.
 func (c *segmented) note() {
-	c.asked, c.readBy = asked{}, map[string]bool{}
+	c.asked, c.readers = asked{}, map[string][]*segmentVersion{}
 	for _, v := range c.ordered {
 		if v.rule != nil {
 			c.asked.by(v.rule)
 		}
 		c.asked.any = c.asked.any || v.layer != ""
-		for what := range c.readsOf(v) {
-			c.readBy[what] = true
+		for _, what := range c.readsOf(v) {
+			c.readers[what] = append(c.readers[what], v)
 		}
 	}
+	c.wanted = c.wants(c.ordered)
 }
 
-// readsOf is what a version reads beside traits, and what the versions that it refers to do.
-func (c *segmented) readsOf(v *segmentVersion) map[string]bool {
-	if v.reads != nil {
+// readsOf is what a version reads of a user, and what the versions that it refers to do.
+func (c *segmented) readsOf(v *segmentVersion) []string {
+	if v.reads != nil || v.rule == nil {
 		return v.reads
 	}
-	v.reads = map[string]bool{}
+	v.reads = slices.Clip(v.rule.Touched())
 	if v.layer != "" {
-		v.reads[consentIn(v.layer)] = true
+		v.reads = append(v.reads, consentIn(v.layer))
 	}
-	if v.rule != nil {
-		for _, layer := range v.rule.Layers() {
-			v.reads[consentIn(id.ConsentLayer(layer))] = true
-		}
-		for _, what := range v.rule.Acts() {
-			v.reads[act(what)] = true
-		}
-		if len(v.rule.Clusters()) > 0 {
-			v.reads[clustersOf(v.layer)] = true
-		}
+	for _, layer := range v.rule.Layers() {
+		v.reads = append(v.reads, consentIn(id.ConsentLayer(layer)))
+	}
+	for _, what := range v.rule.Acts() {
+		v.reads = append(v.reads, act(what))
+	}
+	if len(v.rule.Clusters()) > 0 {
+		v.reads = append(v.reads, clustersOf(v.layer))
 	}
 	for _, segment := range v.refers {
 		if to := c.referred(v, id.Segment(segment)); to != nil {
-			maps.Copy(v.reads, c.readsOf(to))
+			v.reads = append(v.reads, c.readsOf(to)...)
 		}
 	}
 	return v.reads
 }
 
 func (c *segmented) readsAny(what []string) bool {
-	return slices.ContainsFunc(what, func(one string) bool { return c.readBy[one] })
+	return slices.ContainsFunc(what, func(one string) bool { return len(c.readers[one]) > 0 })
 }
 
-// reading are the versions that read any of what was touched.
-func (c *segmented) reading(what []string) func(*segmentVersion) bool {
-	return func(v *segmentVersion) bool {
-		return slices.ContainsFunc(what, func(one string) bool { return v.reads[one] })
+// reading are the versions that read any of what was touched, in order.
+func (c *segmented) reading(what []string) (some []*segmentVersion) {
+	reads := make([]bool, len(c.ordered))
+	for _, one := range what {
+		for _, v := range c.readers[one] {
+			reads[v.place] = true
+		}
 	}
+	for i, v := range c.ordered {
+		if reads[i] {
+			some = append(some, v)
+		}
+	}
+	return some
+}
+
+// wants are the members of the traits that some versions read; nil: all.
+func (c *segmented) wants(some []*segmentVersion) func(member string) bool {
+	wanted := map[string]bool{}
+	for _, v := range some {
+		for _, what := range c.readsOf(v) {
+			if what == rule.AllTraits {
+				return nil
+			}
+			wanted[what] = true
+		}
+	}
+	return func(member string) bool { return wanted[rule.Trait(member)] }
 }
 
 type (
@@ -482,7 +512,7 @@ func (c *segmented) applyKnown(ctx context.Context, r eventstore.Recorded) error
 // completeRun lets the clusters of a run count.
 func (c *segmented) completeRun(ctx context.Context, r eventstore.Recorded, e event.ClusteringCompleted) error {
 	var moved []string
-	if c.readBy[clustersOf(e.Layer)] {
+	if len(c.readers[clustersOf(e.Layer)]) > 0 {
 		rows, _ := c.tx.Query(ctx, movedByRun, string(c.client), string(e.Layer), string(e.Run), e.Attempt, c.asked.clusters)
 		var err error
 		if moved, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
@@ -510,7 +540,7 @@ func (c *segmented) changeLayer(ctx context.Context, r eventstore.Recorded, laye
 // retireLayer forgets what was said and found under a layer.
 func (c *segmented) retireLayer(ctx context.Context, r eventstore.Recorded, layer id.ConsentLayer) error {
 	var granted []string
-	if c.readBy[consentIn(layer)] {
+	if len(c.readers[consentIn(layer)]) > 0 {
 		rows, _ := c.tx.Query(ctx, grantingIn, string(c.client), string(layer)) // what it fails with, its rows end with
 		var err error
 		if granted, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
@@ -534,6 +564,7 @@ func (c *segmented) retireLayer(ctx context.Context, r eventstore.Recorded, laye
 // rejudgeAll judges users by the versions that read what was touched.
 func (c *segmented) rejudgeAll(ctx context.Context, r eventstore.Recorded, ids []string, what ...string) error {
 	c.steps = 0
+	reading := c.reading(what)
 	for some := range slices.Chunk(ids, usersRead) {
 		users, err := c.read(ctx, segmentUsersByID, some)
 		if err != nil {
@@ -543,7 +574,7 @@ func (c *segmented) rejudgeAll(ctx context.Context, r eventstore.Recorded, ids [
 		judged := map[id.User]*segmentUser{}
 		if _, err := c.openEach(ctx, users, unbounded, func(u *segmentUser) error {
 			judged[u.id] = u
-			return c.rejudge(u, c.reading(what), r.Position, &f)
+			return c.rejudge(u, reading, r.Position, &f)
 		}); err != nil {
 			return err
 		}
@@ -641,7 +672,10 @@ func (c *segmented) block(ctx context.Context, r eventstore.Recorded) error {
 func (c *segmented) blockNew(ctx context.Context) error {
 	reasons := map[int][]string{}
 	for _, v := range c.ordered {
-		if why := c.reasons(v, reasons); !v.serves && why != nil {
+		if v.serves {
+			continue
+		}
+		if why := c.reasons(v, reasons); why != nil {
 			if err := do(ctx, c.tx, "block a segment", blockVersion, string(c.client), v.number, why); err != nil {
 				return err
 			}

@@ -500,7 +500,7 @@ func (m Segments) judged(ctx context.Context, client id.Client, serving served, 
 		u.facts.Now = found[i].now
 		u.facts.InSegment = func(segment string) bool { return slices.Contains(in, segment) }
 		goOn := judge(u, u.openSteps())
-		if u.facts = nil; !goOn {
+		if u.close(); !goOn {
 			break
 		}
 	}
