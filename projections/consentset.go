@@ -2,7 +2,9 @@ package projections
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"kindred/domain/id"
 	"kindred/domain/matching"
@@ -27,6 +29,13 @@ type consentSet struct {
 	server  int64               // that they were read from
 	held    holding
 
+	// marking is held where who has granted, or who is there, changes with the marks of it; it is
+	// taken before mu, and guards the next.
+	marking sync.Mutex
+	mark    string               // of users who have granted, in a population: no other set's
+	marked  *matching.Population // which has it; nil: none
+	evicted atomic.Bool
+
 	mu      sync.RWMutex // guards the rest; it is not held while the database is waited for
 	granted map[id.User]struct{}
 
@@ -37,8 +46,10 @@ type consentSet struct {
 	paths        string
 }
 
+var consentSets atomic.Int64
+
 func newConsentSet() *consentSet {
-	return &consentSet{lock: newCtxLock(), granted: map[id.User]struct{}{}}
+	return &consentSet{lock: newCtxLock(), granted: map[id.User]struct{}{}, mark: fmt.Sprint("consents ", consentSets.Add(1))}
 }
 
 // takeIn reads what has changed in a layer since the last time.
@@ -64,34 +75,91 @@ func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consentSet) err
 		}
 	}
 	if into != c {
-		c.mu.Lock()
-		c.granted, c.reached, c.server = into.granted, into.reached, server
-		c.mu.Unlock()
+		c.replace(into, server)
 	}
 	const grant = 80 // bytes
 	return p.memory.resize(&c.held, int64(grant*len(c.granted)))
 }
 
 func (c *consentSet) apply(page []ConsentChange) {
+	c.marking.Lock()
+	defer c.marking.Unlock()
+	changed := make(map[string]bool, len(page))
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, change := range page {
+		changed[string(change.User)] = change.Granted
 		if c.reached = change.At; change.Granted {
 			c.granted[change.User] = struct{}{}
 		} else {
 			delete(c.granted, change.User)
 		}
 	}
+	c.mu.Unlock()
+	if c.marked != nil {
+		c.marked.Mark(c.mark, changed)
+	}
+}
+
+// markIn has a population know who has granted by a mark, from now on.
+func (c *consentSet) markIn(users *matching.Population) {
+	c.marking.Lock()
+	defer c.marking.Unlock()
+	if c.marked == users || c.evicted.Load() {
+		return
+	}
+	c.unmark()
+	building := c.mark + " …"
+	some := make(map[string]bool, keptAtOnce)
+	for user := range c.granted { // which changes under marking
+		if some[string(user)] = true; len(some) == keptAtOnce {
+			users.Mark(building, some)
+			clear(some)
+		}
+	}
+	users.Mark(building, some)
+	users.Rename(building, c.mark)
+	c.marked = users
+}
+
+// isThere marks a user that came into a population, or changed in it, as far as that knows who has
+// granted.
+func (c *consentSet) isThere(users *matching.Population, user string) {
+	c.marking.Lock()
+	defer c.marking.Unlock()
+	if c.marked == users {
+		users.Mark(c.mark, map[string]bool{user: c.has(user)})
+	}
+}
+
+// replace takes over what another set has read; no population is marked then.
+func (c *consentSet) replace(by *consentSet, server int64) {
+	c.marking.Lock()
+	defer c.marking.Unlock()
+	c.unmark()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.granted, c.reached, c.server = by.granted, by.reached, server
+}
+
+// evict unmarks users for good.
+func (c *consentSet) evict() {
+	c.evicted.Store(true)
+	c.marking.Lock()
+	defer c.marking.Unlock()
+	c.unmark()
+}
+
+// unmark takes the mark from a population, if there is one; marking is held.
+func (c *consentSet) unmark() {
+	if c.marked != nil {
+		c.marked.Unmark(c.mark)
+	}
+	c.marked = nil
 }
 
 func (c *consentSet) has(user string) bool {
 	_, granted := c.granted[id.User(user)]
 	return granted
-}
-
-// share is about how many of so many users have granted the layer, at least one.
-func (c *consentSet) share(of int) float64 {
-	return min(1, float64(max(1, len(c.granted)))/float64(max(1, of)))
 }
 
 // among returns how alike two random users are in the layer's traits.

@@ -31,7 +31,6 @@ func (p *Populations) Neighbours(ctx context.Context, client id.Client, user id.
 	if s.layer != nil {
 		s.layer.mu.RLock()
 		defer s.layer.mu.RUnlock()
-		query.KeepShare = s.layer.share(s.users.Len())
 		query.Keep = func(other string) bool { return s.layer.has(other) && keep(other) }
 	}
 	found, err := s.users.Top(query)

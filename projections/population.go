@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -69,13 +70,15 @@ type known struct {
 	trained      int // users when the schema was inferred
 	changed      int // changes since then
 	distribution *matching.Distribution
-	kept         map[string]*keptRule // guarded by the population's lock
+	kept         map[string]*keptRule     // guarded by the population's lock, as are the next
+	layers       map[*consentSet]struct{} // of which the users are marked
 }
 
 // current returns a client's users with every change that was acknowledged
 // before it was called. Requests that come while changes are taken in share the
-// next time that this is done. Marked are those of the rules asked for that are kept.
-func (p *Populations) current(ctx context.Context, client id.Client, lasting ...string) (now known, marked []string, err error) {
+// next time that this is done. Marked are those of the rules asked for that are kept. Who comes
+// from now on is marked by who has granted a layer, if one is given.
+func (p *Populations) current(ctx context.Context, client id.Client, layer *consentSet, lasting ...string) (now known, marked []string, err error) {
 	if err := p.ready(ctx, client); err != nil {
 		return known{}, nil, err
 	}
@@ -95,6 +98,13 @@ func (p *Populations) current(ctx context.Context, client id.Client, lasting ...
 	if pop.distribution == nil {
 		d := pop.users.Distribution(pairsSeed, nil)
 		pop.distribution = &d
+	}
+	if layer != nil {
+		if pop.layers == nil {
+			pop.layers = map[*consentSet]struct{}{}
+		}
+		maps.DeleteFunc(pop.layers, func(before *consentSet, _ struct{}) bool { return before.evicted.Load() })
+		pop.layers[layer] = struct{}{}
 	}
 	return pop.known, p.asking(client, pop, lasting), nil
 }

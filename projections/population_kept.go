@@ -53,10 +53,16 @@ func (p *Populations) asking(client id.Client, pop *population, texts []string) 
 	return marked
 }
 
-// judge lets the kept rules judge a user that has changed. One that has judged more users
+// judge lets the kept rules judge a user that has changed, and marks what it has granted. One that has judged more users
 // since it was asked for than it would take to keep it anew is forgotten. pop is locked.
 func (pop *population) judge(client id.Client, change UserChange) error {
-	if len(pop.kept) == 0 || change.Traits == nil {
+	if change.Traits == nil {
+		return nil
+	}
+	for layer := range pop.layers {
+		layer.isThere(pop.users, string(change.ID))
+	}
+	if len(pop.kept) == 0 {
 		return nil
 	}
 	facts, err := lastingFacts(client, change)

@@ -51,7 +51,10 @@ func NewPopulations(reader Reader, memory int64) (*Populations, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keep populations: %w", err)
 	}
-	p.layers, err = lru.NewWithEvict(maxLayers, func(_ layerOf, c *consentSet) { p.memory.release(&c.held) })
+	p.layers, err = lru.NewWithEvict(maxLayers, func(_ layerOf, c *consentSet) {
+		c.evict()
+		p.memory.release(&c.held)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("keep consents: %w", err)
 	}
@@ -106,7 +109,7 @@ func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, w
 	if s.layer != nil {
 		s.layer.mu.RLock()
 		defer s.layer.mu.RUnlock()
-		query.Keep, query.KeepShare = s.layer.has, s.layer.share(s.users.Len())
+		query.Keep = s.layer.has
 	}
 	found, err := s.users.Top(query)
 	if err != nil {
@@ -184,7 +187,7 @@ func (p *Populations) Like(ctx context.Context, client id.Client, document json.
 	if err != nil {
 		return 0, false, fmt.Errorf("read traits of before: %w", err)
 	}
-	now, _, err := p.current(ctx, client)
+	now, _, err := p.current(ctx, client, nil)
 	if err != nil {
 		return 0, false, err
 	}
@@ -193,7 +196,11 @@ func (p *Populations) Like(ctx context.Context, client id.Client, document json.
 }
 
 func (p *Populations) scope(ctx context.Context, client id.Client, within event.Within) (s scope, err error) {
-	now, marked, err := p.current(ctx, client, within.Lasting...)
+	of := layerOf{client, within.Layer}
+	if within.Layer != "" {
+		s.layer = getOrAdd(p.layers, of, newConsentSet())
+	}
+	now, marked, err := p.current(ctx, client, s.layer, within.Lasting...)
 	if err != nil {
 		return s, err
 	}
@@ -202,13 +209,12 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 	if within.Layer == "" {
 		return s, nil
 	}
-	of := layerOf{client, within.Layer}
-	layer := getOrAdd(p.layers, of, newConsentSet())
-	if err := p.takeIn(ctx, of, layer); err != nil {
+	if err := p.takeIn(ctx, of, s.layer); err != nil {
 		return s, err
 	}
-	s.layer, s.permit = layer, traits.Permit(within.TraitPaths)
-	s.distribution = layer.among(s.users, s.version, strings.Join(within.TraitPaths, "\x00"), s.permit)
+	s.layer.markIn(s.users)
+	s.marked, s.permit = append(s.marked, s.layer.mark), traits.Permit(within.TraitPaths)
+	s.distribution = s.layer.among(s.users, s.version, strings.Join(within.TraitPaths, "\x00"), s.permit)
 	return s, nil
 }
 

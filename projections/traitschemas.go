@@ -205,7 +205,7 @@ type Trait struct {
 // Schema returns a client's schema as matches use it now.
 // Faults: building, busy, population_too_large, quarantined, stale.
 func (p *Populations) Schema(ctx context.Context, client id.Client) (TraitSchema, error) {
-	now, _, err := p.current(ctx, client)
+	now, _, err := p.current(ctx, client, nil)
 	if err != nil {
 		return TraitSchema{}, err
 	}
@@ -224,7 +224,7 @@ func (p *Populations) Schema(ctx context.Context, client id.Client) (TraitSchema
 // what the client has decided. Their traits are valid. Nothing is recorded.
 // Faults: building, busy, population_too_large, quarantined, stale.
 func (p *Populations) Inferred(ctx context.Context, client id.Client, users map[string]json.RawMessage) (TraitSchema, error) {
-	now, _, err := p.current(ctx, client)
+	now, _, err := p.current(ctx, client, nil)
 	if err != nil {
 		return TraitSchema{}, err
 	}
@@ -328,7 +328,7 @@ func (p *Populations) Distribution(ctx context.Context, client id.Client, path s
 	if d.Sensitive {
 		return d, nil
 	}
-	now, _, err := p.current(ctx, client)
+	now, _, err := p.current(ctx, client, nil)
 	if err != nil {
 		return d, err
 	}

@@ -139,7 +139,7 @@ func (v view) among(row int, q Query, known []string) []ranked {
 
 // budget is how many marked rows a search compares at least, and in how many cells; 0
 // where cells do not help. Seen through a part of the traits what is alike stands in more
-// of them; who is not kept was compared for nothing.
+// of them.
 func (v view) budget(q Query) (rows, probes int) {
 	if v.partition == nil {
 		return exactUpTo, 0
@@ -150,9 +150,6 @@ func (v view) budget(q Query) (rows, probes int) {
 	}
 	wider := all / v.total
 	probes = min(int(float64(v.partition.enough(q.Limit))*wider), len(v.cells))
-	if q.KeepShare > 0 {
-		wider /= q.KeepShare
-	}
 	return int(exactUpTo * wider), probes
 }
 

@@ -9,13 +9,12 @@ import (
 
 // Query asks for the best matches of one user.
 type Query struct {
-	User      string
-	Limit     int                         // at most this many answers
-	MinScore  float64                     // answers below it are left out
-	Marked    []string                    // only who has all of these marks; those that the population has not do not count
-	Permit    func(path string) bool      // the traits to look at; nil: all
-	Keep      func(candidate string) bool // who may be answered; nil: everyone else. Asked only about those who could be
-	KeepShare float64                     // about how many of all those are; 0: nearly all
+	User     string
+	Limit    int                         // at most this many answers
+	MinScore float64                     // answers below it are left out
+	Marked   []string                    // only who has all of these marks; those that the population has not do not count
+	Permit   func(path string) bool      // the traits to look at; nil: all
+	Keep     func(candidate string) bool // who may be answered; nil: everyone else. Asked only about those who could be
 }
 
 // Top returns the best matches, by score and then by a hash of the pair, so that

@@ -1,0 +1,66 @@
+package projections_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/projections"
+	"kindred/testkit"
+)
+
+// Whoever comes, changes, goes, grants a layer and withdraws: those are found under it who grant it
+// now.
+func TestUnderALayerThoseAreFoundWhoGrantIt(t *testing.T) {
+	t.Parallel()
+	random := testkit.Random(t)
+	c := newCrowd(t, 20)
+	c.follow(projections.Consent{})
+	ada := c.join("ada", 40)
+	within := [2]event.Within{}
+	granted := [2]map[id.User]bool{{}, {}}
+	for i := range within {
+		within[i] = event.Within{Layer: c.define(c.acme, fmt.Sprint("layer ", i)), TraitPaths: [][]string{{"age", "town"}, {"age"}}[i]}
+	}
+	found := 0
+	for n := range 150 {
+		users := slices.Sorted(maps.Keys(c.traits))
+		user := users[random.IntN(len(users))]
+		layer := random.IntN(2)
+		switch choice := random.IntN(10); {
+		case choice < 5:
+			granted[layer][user] = choice > 1
+			c.grant(c.acme, within[layer].Layer, user, choice > 1)
+		case choice < 7:
+			c.join(fmt.Sprint("another ", n), random.IntN(90))
+		case choice < 9:
+			c.traits[user] = ages(random.IntN(90))
+			c.change(c.acme, user, c.traits[user])
+		case user != ada && len(users) > 10:
+			c.erase(c.acme, user)
+			delete(c.traits, user)
+		}
+		if random.IntN(4) > 0 {
+			continue
+		}
+		matches := must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.acme, ada, within[layer], 200))
+		got := matched(matches)
+		slices.Sort(got)
+		var want []id.User
+		for user := range c.traits {
+			if granted[layer][user] && user != ada {
+				want = append(want, user)
+			}
+		}
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Fatalf("after %d steps %d are found under layer %d, and %d grant it:\n%v\n%v", n, len(got), layer, len(want), got, want)
+		}
+		found += len(got)
+	}
+	if found == 0 {
+		t.Error("nobody was ever found")
+	}
+}
