@@ -592,10 +592,14 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 	all := c.wanted
 	c.wanted = c.wants(some)
 	defer func() { c.wanted = all }()
+	f, touched := flips{members: members{}}, map[id.User]*segmentUser{}
 	for from < upTo && c.steps < steps {
-		if from, err = c.buildSome(ctx, building, some, from, min(from+usersRead, upTo), steps); err != nil {
+		if from, err = c.buildSome(ctx, building, some, from, min(from+usersRead, upTo), steps, touched, &f); err != nil {
 			return false, err
 		}
+	}
+	if err := c.write(ctx, touched, f); err != nil {
+		return false, err
 	}
 	advanced := slices.Sorted(maps.Keys(building))
 	for _, number := range advanced {
@@ -605,14 +609,14 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 }
 
 // buildSome judges the users of some numbers by versions that do not serve yet, and
-// says which number is the next.
-func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some []*segmentVersion, from, upTo int64, steps int) (next int64, err error) {
+// says which number is the next. It notes whom that touches, without their traits.
+func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some []*segmentVersion, from, upTo int64, steps int,
+	touched map[id.User]*segmentUser, f *flips,
+) (next int64, err error) {
 	users, err := c.read(ctx, segmentUsersFrom, from, upTo)
 	if err != nil {
 		return from, err
 	}
-	f := flips{members: members{}}
-	touched := map[id.User]*segmentUser{}
 	done, err := c.openEach(ctx, users, steps, func(u *segmentUser) error {
 		in, due, err := c.judge(u, some)
 		if err != nil {
@@ -632,7 +636,7 @@ func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some [
 		}
 		u.versions = append(kept, in...)
 		slices.Sort(u.versions)
-		touched[u.id] = u
+		touched[u.id] = &segmentUser{id: u.id, versions: u.versions, due: u.due}
 		return nil
 	})
 	if err != nil {
@@ -641,7 +645,7 @@ func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some [
 	if done < len(users) {
 		upTo = users[done].number
 	}
-	return upTo, c.write(ctx, touched, f)
+	return upTo, nil
 }
 
 const (

@@ -771,12 +771,15 @@ func (m Segments) clients(ctx context.Context, sql string, args ...any) ([]id.Cl
 	return clients, err
 }
 
+// A slice that is lost with its commit is judged again, so none waits for the disk.
+const beginSlice = `BEGIN; SET LOCAL synchronous_commit TO off`
+
 // Build judges a slice of a client's users by the rules that do not count yet. Once
 // all have been, ready is the revision that made the newest of these rules; else it is
 // below 0.
 func (m Segments) Build(ctx context.Context, client id.Client) (more bool, ready int64, err error) {
 	ready = -1
-	err = pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, m.Pool, pgx.TxOptions{BeginQuery: beginSlice}, func(tx pgx.Tx) error {
 		c, err := m.lock(ctx, tx, client, freely)
 		if err != nil {
 			return err
