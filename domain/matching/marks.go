@@ -184,9 +184,7 @@ func (s *search) overMarked(from, chunks int) (compared int) {
 		compared += n
 		if n < denseFrom {
 			for ; word != 0; word &= word - 1 {
-				if row := at*64 + bits.TrailingZeros64(word); row != s.row {
-					s.consider(row)
-				}
+				s.over(at*chunkRows+bits.TrailingZeros64(word), 1)
 			}
 			at++
 			continue
