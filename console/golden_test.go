@@ -418,7 +418,7 @@ func goldenPages() map[string]golden {
 		all[name+"-empty"] = golden{name, empty, path, ""}
 	}
 	maps.Copy(paths, map[string]string{
-		"user": "users/usr_1", "import": "imports/imp_1", "segment": "segments/seg_1", "cluster": "clusters/clu_1", "run": "runs/run_1", "campaign": "campaigns/cam_1", "webhook": "webhooks/whk_1", "delivery": "webhooks/whk_1/deliveries/dlv_1", "history-event": "history/3",
+		"user": "users/usr_1?feed=1", "import": "imports/imp_1", "segment": "segments/seg_1", "cluster": "clusters/clu_1", "run": "runs/run_1", "campaign": "campaigns/cam_1", "webhook": "webhooks/whk_1", "delivery": "webhooks/whk_1/deliveries/dlv_1", "history-event": "history/3",
 	})
 	for name, path := range paths {
 		all[name] = golden{name, full("Acme & Söhne"), path, ""}

@@ -240,10 +240,7 @@ func (p *page) user() error {
 	} else if data["NoMatches"], err = notNow(err); err != nil {
 		return err
 	}
-	feed, err := p.api.Feed.GetPage(ctx, user.ID, kindred.GetFeedParams{Limit: new(int64(8)), Record: new(false)})
-	if err == nil {
-		data["Feed"], data["Campaigns"] = feed.Data, p.campaignNames(feed.Data)
-	} else if data["NoFeed"], err = notNow(err); err != nil {
+	if err := p.feed(data, user); err != nil {
 		return err
 	}
 	layers, _, err := collect(p.api.Consent.ListLayers(ctx, kindred.ListConsentLayersParams{}), 20)
@@ -312,6 +309,21 @@ func (p *page) user() error {
 		return err
 	}
 	return p.show("user", "Users", user.ExternalID, data)
+}
+
+// feed adds what a feed would show, once it is asked for: of many users that takes as long
+// as the rest of the page.
+func (p *page) feed(data map[string]any, user *kindred.User) error {
+	if data["FeedLater"] = later("users/"+url.PathEscape(user.ID), p.r.URL.Query(), "feed"); data["FeedLater"] != "" {
+		return nil
+	}
+	feed, err := p.api.Feed.GetPage(p.r.Context(), user.ID, kindred.GetFeedParams{Limit: new(int64(8)), Record: new(false)})
+	if err != nil {
+		data["NoFeed"], err = notNow(err)
+		return err
+	}
+	data["Feed"], data["Campaigns"] = feed.Data, p.campaignNames(feed.Data)
+	return nil
 }
 
 // campaignNames are what the campaigns of a feed are called, as far as that can be asked.
