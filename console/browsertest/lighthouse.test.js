@@ -1,10 +1,10 @@
-// Lighthouse on five pages. Its performance depends on what else the machine does (70 and 100 of
-// one page, on two loaded cores), so that is not asked for; pages.test.js bounds what a first view loads.
+// Lighthouse on five pages. Performance depends on what else the machine does, even where the
+// network and the processor are simulated from what was observed: the best of three counts.
 
 import assert from "node:assert/strict";
 import { createServer } from "node:net";
-import { test } from "node:test";
-import lighthouse from "lighthouse";
+import { after, before, test } from "node:test";
+import lighthouse, { desktopConfig } from "lighthouse";
 import { Hand, persistent, signIn } from "./browsers.js";
 import { populated, url } from "./kindred.js";
 
@@ -15,23 +15,34 @@ const freePort = () => new Promise((found) => {
   });
 });
 
-const least = 95, categories = ["accessibility", "best-practices"];
+const least = 95, tries = 3;
+const categories = ["accessibility", "best-practices", "performance"];
 
-test("five pages reach 95 in accessibility and best practices", async () => {
-  const port = await freePort(), context = await persistent(`--remote-debugging-port=${port}`);
-  try {
-    const full = await populated(), hand = new Hand(await context.newPage());
-    await signIn(hand, full.account);
-    const measure = async (at) => {
-      const { lhr } = await lighthouse(`${url}/console/${at}`, { port, output: "json", logLevel: "error", onlyCategories: categories, throttlingMethod: "provided", clearStorageTypes: ["local_storage"] });
-      assert.ok(lhr.finalDisplayedUrl.startsWith(`${url}/console/${at}`) && !lhr.finalDisplayedUrl.includes("sign-in"), `${at} led to ${lhr.finalDisplayedUrl}`);
-      const low = categories.filter((name) => !(lhr.categories[name].score * 100 >= least));
-      return low.map((name) => `${at}: ${name} ${lhr.categories[name].score * 100}: ${lhr.categories[name].auditRefs.filter((a) => a.weight && lhr.audits[a.id].score !== null && lhr.audits[a.id].score < 0.9).map((a) => a.id)}`);
-    };
-    const wrong = [];
-    for (const at of ["", "users", `users/${full.user.id}`, "clusters", "webhooks"]) wrong.push(...await measure(at));
-    assert.deepEqual(wrong, []);
-  } finally {
-    await context.close();
-  }
+// failed are the audits of a category that lower its score.
+const failed = (lhr, name) => lhr.categories[name].auditRefs.filter((a) => a.weight && lhr.audits[a.id].score !== null && lhr.audits[a.id].score < 0.9).map((a) => `${a.id} ${lhr.audits[a.id].displayValue ?? ""}`);
+
+let port, context, full;
+before(async () => {
+  port = await freePort();
+  context = await persistent(`--remote-debugging-port=${port}`);
+  full = await populated();
+  await signIn(new Hand(await context.newPage()), full.account);
 });
+after(() => context?.close());
+
+// look is what is low of a page.
+async function look(at, onlyCategories) {
+  const { lhr } = await lighthouse(`${url}/console/${at}`, { port, output: "json", logLevel: "error", onlyCategories, throttlingMethod: "simulate", clearStorageTypes: ["local_storage"] }, desktopConfig);
+  assert.ok(lhr.finalDisplayedUrl.startsWith(`${url}/console/${at}`) && !lhr.finalDisplayedUrl.includes("sign-in"), `${at} led to ${lhr.finalDisplayedUrl}`);
+  return onlyCategories.filter((name) => !(lhr.categories[name].score * 100 >= least)).map((name) => ({ name, said: `${name} ${lhr.categories[name].score * 100}: ${failed(lhr, name)}` }));
+}
+
+for (const [name, path] of Object.entries({ overview: () => "", users: () => "users", user: () => `users/${full.user.id}`, clusters: () => "clusters", webhooks: () => "webhooks" })) {
+  test(`${name} reaches 95 in performance, accessibility and best practices`, async () => {
+    let low = await look(path(), categories);
+    for (let i = 1; i < tries && low.some((l) => l.name === "performance"); i++) {
+      low = [...low.filter((l) => l.name !== "performance"), ...await look(path(), ["performance"])];
+    }
+    assert.deepEqual(low.map(({ said }) => said), []);
+  });
+}

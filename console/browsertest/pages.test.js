@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import axe from "axe-core";
 import { Hand, chromium, signIn, watch } from "./browsers.js";
-import { Api, newAccount, patience, populated, url } from "./kindred.js";
+import { Api, eventually, newAccount, patience, populated, url } from "./kindred.js";
 import { accessible, fits } from "./checks.js";
 
 let browser, full;
@@ -125,6 +125,53 @@ test("a sandbox says that it is one, on pages that are accessible and fit", asyn
   await hand.has("Sandboxes");
   assert.deepEqual(wrong, []);
   assert.deepEqual(complaints.filter((c) => !/Failed to load resource.* 422/.test(c)), []);
+  await close();
+});
+
+for (const scripts of [true, false]) test(`what takes long comes once the page is there, ${scripts ? "with" : "or is asked for without"} JavaScript`, async () => {
+  const context = await browser.newContext({ javaScriptEnabled: scripts });
+  context.setDefaultTimeout(patience);
+  const page = await context.newPage(), complaints = await watch(page), hand = new Hand(page);
+  await signIn(hand, full.account);
+  const there = (text) => eventually(text, () => hand.says(text));
+  const send = async (action, fields, button) => {
+    for (const [name, value] of Object.entries(fields)) await page.locator(`form[method=get][action$="${action}"] [name="${name}"]`).fill(value);
+    await hand.turn(() => page.locator(`form[method=get][action$="${action}"] ${button}`).click());
+  };
+  const user = `users/${full.user.id}`;
+  await hand.open(user);
+  await send(user, { at: new Date(Date.now() - 864e5).toISOString().slice(0, 16) }, "button");
+  await there("This user was not there yet: 0 events had happened.");
+  if (!scripts) await hand.follow('#feed a[href*="feed=1"]');
+  await there("similar");
+  await hand.open("segments");
+  await page.fill("textarea[name=rule]", 'traits.plan == "pro"');
+  await hand.turn(() => page.locator('button[formaction="/console/segments#add"]').click());
+  await there("Set apart by");
+  await page.fill("textarea[name=rule]", "traits.plan ==");
+  if (scripts) { // what is not whole yet, while it is typed, is no error; what is asked for is
+    await hand.turn(() => page.locator('button[formaction="/console/segments#add"]').click());
+    await there("something is missing");
+  }
+  await hand.open("history-at");
+  await send("history-at", { at: "2020-01-01T00:00" }, "button");
+  await there("There was none of this then.");
+  assert.deepEqual(complaints.filter((c) => !/Failed to load resource.* 422/.test(c)), []);
+  await context.close();
+});
+
+test("a secret is gone after signing out, whichever button leads back", async () => {
+  const { page, hand, close } = await opened(full.account);
+  await hand.open("developers");
+  await hand.send("/developers/keys", { name: "backend" });
+  const key = (await hand.text()).match(/kin_live_[\w-]+/)[0];
+  await hand.follow("main a.btn.main");
+  await hand.send("/sign-out");
+  for (let i = 0; i < 4; i++) {
+    await page.goBack().catch(() => {});
+    assert.ok(!(await page.content()).includes(key), `${page.url()} shows the key`);
+    assert.ok(!(await page.content()).includes(full.account.email), `${page.url()} shows who was signed in`);
+  }
   await close();
 });
 
