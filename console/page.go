@@ -247,7 +247,7 @@ func invalid(field, detail string) error {
 
 // notices say what was done, by the name that stands in the address.
 var notices = map[string]string{
-	"saved": say("notices.saved"), "created": say("notices.created"), "removed": say("notices.removed"), "erased": say("notices.erased_for_good"), "started": say("notices.started"),
+	"saved": say("notices.saved"), "created": say("notices.created"), "removed": say("notices.removed"), "erased": say("notices.erased_for_good"), "matched": say("notices.matched"), "started": say("notices.started"),
 	"paused": say("notices.paused"), "running": say("notices.running"), "cancelled": say("notices.cancelled"), "revoked": say("notices.revoked_it_is_out"),
 	"tested": say("notices.a_test_delivery_is"), "redelivered": say("notices.it_is_sent_again"), "recovered": say("notices.what_was_dropped_is"),
 	"rebuilding": say("notices.the_read_model_is"), "granted": say("notices.consent_recorded"),

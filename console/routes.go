@@ -23,6 +23,7 @@ func (s *Console) route() {
 	get("imports/{id}", (*page).showImport)
 	get("users/{id}", (*page).user)
 	post("users/{id}", (*page).changeUser)
+	post("users/{id}/match", (*page).matchUser)
 	post("users/{id}/erase", (*page).eraseUser)
 	post("users/{id}/consent", (*page).changeConsent)
 

@@ -234,7 +234,7 @@ func (p *page) user() error {
 		return err
 	}
 	data := map[string]any{"User": user, "Traits": typed(flattened(user.Traits), schema)}
-	matches, err := p.api.Matches.Compute(ctx, user.ID, kindred.MatchRequest{Limit: new(int64(8)), Record: new(false)})
+	matches, err := p.api.Matches.Compute(ctx, user.ID, kindred.MatchRequest{Limit: new(int64(alikeShown)), Record: new(false)})
 	if err == nil {
 		data["Alike"] = explained(matches.Data)
 	} else if data["NoMatches"], err = notNow(err); err != nil {
@@ -545,6 +545,18 @@ func (p *page) changeUser() error {
 		return p.again(err, p.user)
 	}
 	return p.done(Path+"users/"+url.PathEscape(user.ID), "saved")
+}
+
+// alikeShown is how many of those who are alike a page shows, and records.
+const alikeShown = 8
+
+// matchUser records the matches that the page shows, of which webhooks tell.
+func (p *page) matchUser() error {
+	id := p.r.PathValue("id")
+	if _, err := p.api.Matches.Compute(p.r.Context(), id, kindred.MatchRequest{Limit: new(int64(alikeShown))}, p.once()); err != nil {
+		return p.again(err, p.user)
+	}
+	return p.done(Path+"users/"+url.PathEscape(id), "matched")
 }
 
 func (p *page) eraseUser() error {

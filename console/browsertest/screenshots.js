@@ -27,6 +27,7 @@ try {
   await take("overview", "");
   await take("user", `users/${full.user.id}`);
   await take("clusters", `clusters?layer=${full.layer.id}`);
+  await take("segments", `segments?preview=1&rule=${encodeURIComponent('traits.plan == "pro" && traits.age > 52')}`);
   await take("webhook", `webhooks/${full.hook.id}`, { colorScheme: "dark" });
   await take("history", "history/3");
   await take("narrow", "campaigns", { viewport: { width: 360, height: 760 } });

@@ -48,6 +48,8 @@ async function tell(hand, scripts, account, receiver, files) {
   await hand.has("maya <1>");
   const user = hand.path();
   await hand.soon("What each trait adds");
+  await hand.send(`${user}/match`);
+  await hand.has("Recorded.");
 
   await hand.open("settings");
   await hand.send("/settings/layers", { name: "Segments", trait_paths: "age, plan, city, rides" });
