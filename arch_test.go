@@ -93,6 +93,7 @@ var rules = map[string][]string{
 	"scripts/evaluate":              {"domain/clustering", "domain/matching", "domain/splitmix", "domain/traits"},
 	"scripts/faults":                {},
 	"scripts/limits":                {},
+	"scripts/story":                 {"app", "eventstore/seal", "httpapi/auth", "postgres/pgtest", "sdk/go"},
 	"sdk/conformance":               {},
 	"sdk/generate":                  {"httpapi"},
 	"sdk/go":                        {},
