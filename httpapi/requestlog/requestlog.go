@@ -24,10 +24,11 @@ import (
 const (
 	// limit: kept | requests in the log of requests | {retention}, of which a day ends whole
 	retention = 7 * 24 * time.Hour
-	// perSecond are the requests of a client that are listed of one second, beside those
-	// that failed.
-	// limit: client | requests a second that are listed | the first {perSecond}, and what failed with 500 or more | counted in `omitted`
-	perSecond = 10
+	// perSecond are the requests of a client that are listed of one second, beside
+	// failedPerSecond that failed: else a client that is refused 2,000 times a second would
+	// fill the list for all, and the disk.
+	// limit: client | requests a second that are listed | the first {perSecond}, and {failedPerSecond} that failed with 500 or more | counted in `omitted`
+	perSecond, failedPerSecond = 10, 50
 	// maxListed bounds what a process writes of a second, and maxRows what it does with
 	// what failed.
 	// limit: models | requests of a second that a process lists | {maxListed}, and up to {maxRows} with what failed
@@ -50,11 +51,18 @@ type Log struct {
 	Logger *slog.Logger
 
 	mu      sync.Mutex
-	second  int64             // that is being counted, in Unix time
-	listed  map[id.Client]int // of that second
+	second  int64                // that is being counted, in Unix time
+	listed  map[id.Client]listed // of that second
 	rows    []httpapi.Answered
 	omitted map[id.Client]int64
 }
+
+// listed are how many requests of a second are listed.
+type listed struct{ succeeded, failed int }
+
+// clockBack is for how long a second that is past counts with the one that is counted;
+// behind that the clock has gone back.
+const clockBack = 60
 
 // Note takes a request to be written soon. It waits for nothing.
 func (l *Log) Note(a httpapi.Answered) {
@@ -62,19 +70,25 @@ func (l *Log) Note(a httpapi.Answered) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.listed == nil {
-		l.listed, l.omitted = map[id.Client]int{}, map[id.Client]int64{}
+		l.listed, l.omitted = map[id.Client]listed{}, map[id.Client]int64{}
 	}
-	if second > l.second {
+	if second > l.second || second < l.second-clockBack {
 		l.second = second
 		clear(l.listed)
 	}
-	if len(l.rows) >= maxRows || !failed && (len(l.rows) >= maxListed || l.listed[a.Client] >= perSecond) {
+	count, tooMany, most := l.listed[a.Client], false, maxListed
+	if failed {
+		count.failed++
+		tooMany, most = count.failed > failedPerSecond, maxRows
+	} else {
+		count.succeeded++
+		tooMany = count.succeeded > perSecond
+	}
+	if tooMany || len(l.rows) >= most {
 		l.omitted[a.Client]++
 		return
 	}
-	if !failed {
-		l.listed[a.Client]++
-	}
+	l.listed[a.Client] = count
 	l.rows = append(l.rows, a)
 }
 

@@ -93,6 +93,30 @@ func TestTheFirstRequestsOfASecondAreListedAndAllThatFailed(t *testing.T) {
 	}
 }
 
+func TestOneClientsFailuresFillTheListForNobodyElse(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	at := time.Now().Add(-time.Minute).Truncate(time.Second)
+	for n := range 5000 {
+		l.Note(get(acme, n, at.Add(time.Duration(n)*time.Microsecond), 503))
+	}
+	l.Note(get(other, 1, at.Add(time.Millisecond), 200))
+	l.Note(get(other, 2, at.Add(time.Millisecond), 503))
+	l.Note(get(other, 3, at.Add(-2*time.Hour), 200)) // the clock has gone back
+	l.Note(get(other, 4, at.Add(-2*time.Hour+time.Second), 200))
+	run(t, l)
+	testkit.Eventually(t, "they are written", func() bool { mine, _ := all(t, l, acme, requestlog.Filter{}, 50); return len(mine) > 0 })
+	if mine, _ := all(t, l, acme, requestlog.Filter{}, 50); len(mine) != 50 {
+		t.Errorf("%d of 5,000 failures of a second are listed", len(mine))
+	}
+	if n, err := l.Omitted(t.Context(), acme); err != nil || n != 4950 {
+		t.Errorf("%d are omitted, %v", n, err)
+	}
+	if others, _ := all(t, l, other, requestlog.Filter{}, 50); len(others) != 4 {
+		t.Errorf("of another client %d of 4 are listed", len(others))
+	}
+}
+
 func TestRequestsAreFilteredAndAPageLooksAtSoMany(t *testing.T) {
 	t.Parallel()
 	l, pool := open(t)

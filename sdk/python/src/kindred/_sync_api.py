@@ -1714,7 +1714,7 @@ class OverviewAPI:
 
         Requests with a token of your client, the newest first, within some two seconds, for 7 days:
         which operation, with which key, what was answered and how long it took. No path, query or
-        body is kept. Of one second the first 10 of your client are listed and all that failed with
+        body is kept. Of one second the first 10 of your client are listed and 50 that failed with
         500 or more; `omitted` counts the others, and what the console asks for its pages is left
         out. With a filter a page may hold fewer than `limit`, or none, and still have a
         `next_cursor`.
@@ -1730,7 +1730,7 @@ class OverviewAPI:
 
         Requests with a token of your client, the newest first, within some two seconds, for 7 days:
         which operation, with which key, what was answered and how long it took. No path, query or
-        body is kept. Of one second the first 10 of your client are listed and all that failed with
+        body is kept. Of one second the first 10 of your client are listed and 50 that failed with
         500 or more; `omitted` counts the others, and what the console asks for its pages is left
         out. With a filter a page may hold fewer than `limit`, or none, and still have a
         `next_cursor`.
