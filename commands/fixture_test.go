@@ -400,6 +400,10 @@ func (m *matcher) Top(_ context.Context, _ id.Client, user id.User, _ event.With
 	return found, nil
 }
 
+func (m *matcher) TopKept(context.Context, id.Client, id.User, event.Within, int) ([]event.MatchComputed, bool, error) {
+	return nil, false, nil
+}
+
 func (m *matcher) Pair(_ context.Context, _ id.Client, user, other id.User, _ event.Within) (event.MatchComputed, bool, error) {
 	return event.MatchComputed{User: user, MatchedUser: other, Score: 0.5}, true, nil
 }

@@ -22,6 +22,9 @@ import (
 type Matcher interface {
 	// Top returns the best matches of a user, the best first.
 	Top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]event.MatchComputed, error)
+	// TopKept is Top of those whom all rules of within.Lasting name; ok is false where
+	// one of these is not kept, and Top may find others, too.
+	TopKept(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) (found []event.MatchComputed, ok bool, err error)
 	// Pair compares two users. ok is false where they share no trait, or too
 	// little to be compared, or the other one has not granted the layer.
 	Pair(ctx context.Context, client id.Client, user, other id.User, within event.Within) (m event.MatchComputed, ok bool, err error)
@@ -161,6 +164,11 @@ func (c *Commands) top(ctx context.Context, client id.Client, user id.User, with
 	found []event.MatchComputed, truncated bool, err error,
 ) {
 	within.Lasting = filter.Lasting()
+	if filter.Lasts() {
+		if found, ok, err := c.Matcher.TopKept(ctx, client, user, within, limit); ok || err != nil {
+			return found, false, err
+		}
+	}
 	return c.bestNamed(ctx, client, user, limit, filter, func(candidates int) ([]event.MatchComputed, error) {
 		return c.Matcher.Top(ctx, client, user, within, candidates)
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/testkit"
@@ -62,9 +63,20 @@ func TestPartsOfFiltersAreKeptUpToDate(t *testing.T) {
 		if got := narrowed(); !slices.Equal(got, wanted) {
 			t.Errorf("%s: %d are found, %d are named", why, len(got), len(wanted))
 		}
+		var best []event.MatchComputed
+		ok := false
+		if err := fault.Await(t.Context(), func(ctx context.Context) (err error) {
+			best, ok, err = c.populations.TopKept(ctx, c.acme, ada, within, 200)
+			return err
+		}); err != nil || !ok || len(best) != len(wanted) {
+			t.Errorf("%s: of those whom all kept rules name %d are found, %d are named: %v, %v", why, len(best), len(wanted), ok, err)
+		}
 	}
 	if first := narrowed(); len(first) != 110 {
 		t.Errorf("before anything is kept %d are found", len(first))
+	}
+	if _, ok, err := c.populations.TopKept(t.Context(), c.acme, ada, event.Within{Lasting: append(within.Lasting, `traits.age > 1`)}, 200); ok || err != nil {
+		t.Errorf("a rule that is not kept is: %v", err)
 	}
 	testkit.Eventually(t, "the parts are kept", func() bool { return len(narrowed()) == 15 })
 	want("once they are kept")

@@ -96,6 +96,7 @@ type scope struct {
 	permit       func(path string) bool // nil: every trait
 	layer        *consentSet            // nil: everyone
 	marked       []string
+	kept         int // of these, for rules
 }
 
 // Top returns the best matches of a user, the best first.
@@ -105,6 +106,22 @@ func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, w
 	if err != nil {
 		return nil, err
 	}
+	return s.top(user, within, limit)
+}
+
+// TopKept is Top of those whom all rules of within.Lasting name; ok is false where one of these
+// is not kept.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) TopKept(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) (found []event.MatchComputed, ok bool, err error) {
+	s, err := p.scope(ctx, client, within)
+	if err != nil || s.kept < len(within.Lasting) {
+		return nil, false, err
+	}
+	found, err = s.top(user, within, limit)
+	return found, err == nil, err
+}
+
+func (s scope) top(user id.User, within event.Within, limit int) ([]event.MatchComputed, error) {
 	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Marked: s.marked}
 	if s.layer != nil {
 		s.layer.mu.RLock()
@@ -204,7 +221,7 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 	if err != nil {
 		return s, err
 	}
-	s.marked = marked
+	s.marked, s.kept = marked, len(marked)
 	s.users, s.schema, s.version, s.distribution = now.users, now.schema, now.schema.Version, *now.distribution
 	if within.Layer == "" {
 		return s, nil

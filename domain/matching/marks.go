@@ -139,7 +139,8 @@ func (v view) among(row int, q Query, known []string) []ranked {
 
 // budget is how many marked rows a search compares at least, and in how many cells; 0
 // where cells do not help. Seen through a part of the traits what is alike stands in more
-// of them.
+// of them: through 8 of 10 traits without structure, .91 is found in as many, .94 in as many by
+// the square of the weights left out, and .965 by their cube.
 func (v view) budget(q Query) (rows, probes int) {
 	if v.partition == nil {
 		return exactUpTo, 0
@@ -149,7 +150,7 @@ func (v view) budget(q Query) (rows, probes int) {
 		all += t.Weight
 	}
 	wider := all / v.total
-	probes = min(int(float64(v.partition.enough(q.Limit))*wider), len(v.cells))
+	probes = min(int(float64(v.partition.enough(q.Limit))*wider*wider*wider), len(v.cells))
 	return int(exactUpTo * wider), probes
 }
 

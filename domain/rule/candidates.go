@@ -52,6 +52,11 @@ func (f *Filter) Lasting() []string {
 	return texts
 }
 
+// Lasts says that the filter names all whom its lasting rules name.
+func (f *Filter) Lasts() bool {
+	return f != nil && f.Rule != nil && f.lasts && f.Always == nil && f.Segment == ""
+}
+
 // Names says whether the filter surely names whom it took so many steps to read.
 func (f *Filter) Names(facts *Facts, read int) bool {
 	f.steps += read

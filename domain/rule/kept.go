@@ -22,13 +22,15 @@ var lasting = []string{
 // they leave out the rule leaves out.
 func (r *Rule) Lasting() []string { return slices.Clone(r.lasting) }
 
-// lastingOf finds them among the parts that must all hold.
-func lastingOf(source *ast.AST, e ast.Expr) (texts []string) {
+// lastingOf finds them among the parts that must all hold; whole says that there are no others.
+func lastingOf(source *ast.AST, e ast.Expr) (texts []string, whole bool) {
 	if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.LogicalAnd {
+		whole = true
 		for _, part := range e.AsCall().Args() {
-			texts = append(texts, lastingOf(source, part)...)
+			some, all := lastingOf(source, part)
+			texts, whole = append(texts, some...), whole && all
 		}
-		return texts
+		return texts, whole
 	}
 	lasts, reads := true, false
 	names := map[string]bool{"traits": true}
@@ -48,7 +50,7 @@ func lastingOf(source *ast.AST, e ast.Expr) (texts []string) {
 	}))
 	text, err := parser.Unparse(e, source.SourceInfo())
 	if !lasts || !reads || err != nil {
-		return nil
+		return nil, false
 	}
-	return []string{text}
+	return []string{text}, true
 }

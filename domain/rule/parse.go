@@ -81,10 +81,12 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	if scope == Events {
 		most = maxEventSteps
 	}
-	return &Rule{
-		root: root, most: most, comparisons: c.comparisons, reads: c.reads, lasting: lastingOf(c.source, c.source.Expr()), touched: c.ofTraits(),
+	r := &Rule{
+		root: root, most: most, comparisons: c.comparisons, reads: c.reads, touched: c.ofTraits(),
 		size: len(text)*textSize + nodes(c.source.Expr())*nodeSize + c.size,
-	}, nil
+	}
+	r.lasting, r.lasts = lastingOf(c.source, c.source.Expr())
+	return r, nil
 }
 
 // What a byte of the text and a node of the tree take in memory, about.

@@ -112,6 +112,7 @@ type Rule struct {
 	most        int // steps of a judgement
 	reads
 	lasting []string
+	lasts   bool // it is nothing but lasting parts
 	touched []string
 	size    int
 }

@@ -547,7 +547,7 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 }
 
 // Of a rule of pairs, what reads the candidate's traits alone lasts; windows, segments and
-// the viewer do not, and neither does a part of which not all must hold.
+// the viewer do not, and neither does a part of which not all must hold. The first is nothing else.
 func TestWhatLastsOfARule(t *testing.T) {
 	for text, lasting := range map[string][]string{
 		`traits.plan == "pro" && (traits.age > 30 && "jazz" in traits.likes)`:                                               {`traits.plan == "pro"`, `traits.age > 30.0`, `"jazz" in traits.likes`},
@@ -559,6 +559,9 @@ func TestWhatLastsOfARule(t *testing.T) {
 		parsed, err := rule.Parse(text, rule.Pairs)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if filter := (&rule.Filter{Rule: parsed}); filter.Lasts() != (len(lasting) == 3) {
+			t.Errorf("%s: it lasts: %v", text, filter.Lasts())
 		}
 		got := parsed.Lasting()
 		slices.Sort(got)
