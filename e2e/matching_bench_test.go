@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,4 +36,27 @@ func BenchmarkMatches(b *testing.B) {
 			b.ReportMetric(cold.Seconds(), "cold-s")
 		})
 	}
+	// In turns, so that what else goes on disturbs both alike.
+	b.Run("filtered", func(b *testing.B) {
+		filtered := func(i int) answer {
+			return a.send("POST", fmt.Sprintf("/api/v1/users/ext:e%d/matches", i*997%100_000), `{"limit":20,"record":false,"filter":"traits.plan == \"p1\""}`)
+		}
+		began := time.Now()
+		testkit.Eventually(b, "the filter is judged by the segments", func() bool { return filtered(0).Status == http.StatusOK })
+		known := time.Since(began)
+		took := [2][]time.Duration{}
+		for i := 0; b.Loop(); i++ {
+			for with, ask := range []func() answer{func() answer { return ask(i, false) }, func() answer { return filtered(i) }} {
+				start := time.Now()
+				if got := ask(); got.Status != http.StatusOK {
+					b.Fatalf("%d: %s", got.Status, got.Body)
+				}
+				took[with] = append(took[with], time.Since(start))
+			}
+		}
+		report(b, took[1])
+		slices.Sort(took[0])
+		b.ReportMetric(float64(took[0][len(took[0])/2].Microseconds())/1e3, "without-p50-ms")
+		b.ReportMetric(known.Seconds(), "known-s")
+	})
 }

@@ -51,6 +51,25 @@ func goRows() []goRow {
 		of := "/" + strings.ReplaceAll(n, " ", "_") + "_users"
 		alarms = append(alarms, metric{of: of, metric: "%", name: "false alarms of drift, " + n + " users", unit: "%", scale: 1, target: atMost(2)})
 	}
+	var filtered []metric
+	for _, world := range []string{"10 mixed traits", "structureless"} {
+		least := 1000.0
+		if world == "structureless" {
+			least = 500
+		}
+		for _, share := range []string{"0.5", "0.1", "0.01", "0.001"} {
+			for _, some := range []bool{false, true} {
+				of := fmt.Sprintf("/%s/share_%s/of_some_traits_%t", strings.ReplaceAll(world, " ", "_"), share, some)
+				name := fmt.Sprintf("top 20 of 1M, %s, of a share of %s", world, share)
+				if some {
+					name += ", under a layer"
+				}
+				filtered = append(filtered,
+					metric{of: of, metric: "recall", name: name + ", recall", scale: 1, target: atLeast(0.95)},
+					metric{of: of, metric: "queries/cpu-s", name: name, unit: "queries/cpu-s", scale: 1, target: atLeast(least)})
+			}
+		}
+	}
 	return []goRow{
 		{row: "token", folder: "httpapi/auth", pattern: "Authenticate$/^cached$", time: "200ms", count: 5, metrics: []metric{
 			{of: "cached/ES256", metric: "ns/op", name: "token check, cached", unit: "µs", scale: 1e-3, target: atMost(5)},
@@ -63,11 +82,16 @@ func goRows() []goRow {
 		{row: "matches", folder: "e2e", pattern: "Matches$", time: "200x", count: 1, full: true, metrics: []metric{
 			{of: "record=false", metric: "p50-ms", name: "POST matches of 100k, p50", unit: "ms", scale: 1, target: atMost(15)},
 			{of: "record=true", metric: "p50-ms", name: "POST matches of 100k, recorded, p50", unit: "ms", scale: 1},
+			{
+				of: "/filtered", metric: "p50-ms", beside: "without-p50-ms", name: "POST matches of 100k with a known filter, p50, beside without",
+				unit: "ms", scale: 1, target: ratioAtMost(1.3),
+			},
 			{of: "record=false", metric: "cold-s", name: "POST matches of 100k, population read", unit: "s", scale: 1},
 		}},
 		{row: "recall", folder: "domain/matching", pattern: "Million$", time: "2000x", count: 1, full: true, metrics: append(append(append(append(
 			recall("/10_mixed_traits", "10 mixed traits"),
 			recall("/1_number", "1 number")...), recall("/2_numbers", "2 numbers")...), recall("/3_numbers", "3 numbers")...), structureless...)},
+		{row: "filtered", folder: "domain/matching", pattern: "Marked$", time: "200x", count: 1, full: true, metrics: filtered},
 		{row: "feed", folder: "e2e", pattern: "Feed$/^first_page_of_20$", time: "300x", count: 1, full: true, metrics: []metric{
 			{of: "first_page_of_20", metric: "p99-ms", name: "GET feed of 100k, first page, p99", unit: "ms", scale: 1, target: atMost(50)},
 		}},

@@ -7,13 +7,22 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
-// hostileRule takes as many steps of a judgement as it may.
-const hostileRule = `traits.likes.exists(a, traits.likes.exists(b, a.matches("(a|aa)+$") && b.matches("(b|bb)+$")))`
+// hostileRule is long, and each part of it takes as many steps as it may: 60 regular expressions over
+// a short text.
+func hostileRule(n int) string {
+	return strings.Repeat(fmt.Sprintf(`traits.city.matches("((a|b)?(c|d)?(e|f)?)+%d$") || `, n), 60) + "false"
+}
 
-const segmentReadyWithin = 5 * time.Minute
+const hostileRules = 20
+
+const (
+	segmentsPath       = "/api/v1/segments"
+	segmentReadyWithin = 5 * time.Minute
+)
 
 // measureSegments makes segments of the largest client there is: how long its users take
 // to be judged, and what that and a client of hostile rules cost another one.
@@ -26,11 +35,8 @@ func measureSegments(ctx context.Context, b *bench) (figures []Figure, err error
 		return nil, err
 	}
 	other := b.small.clients[1]
-	one, err := b.small.define(ctx, other, `traits.age > 30`)
+	one, err := b.small.judged(ctx, other, `traits.age > 30`)
 	if err != nil {
-		return nil, err
-	}
-	if err := b.small.built(ctx, other, one); err != nil {
 		return nil, err
 	}
 	var firsts, alone, building, kept, beside []float64
@@ -39,29 +45,26 @@ func measureSegments(ctx context.Context, b *bench) (figures []Figure, err error
 		if err != nil {
 			return figures, err
 		}
-		began := time.Now()
-		segment, err := b.small.define(ctx, b.bulk.client, fmt.Sprintf(`traits.age > %d`, 20+round))
-		if err != nil {
-			return figures, err
-		}
-		ready := make(chan error, 1)
-		go func() { ready <- b.small.built(ctx, b.bulk.client, segment) }()
+		judged, took := make(chan error, 1), time.Duration(0)
+		go func() {
+			began := time.Now()
+			_, err := b.small.judged(ctx, b.bulk.client, fmt.Sprintf(`traits.age > %d`, 20+round))
+			took = time.Since(began)
+			judged <- err
+		}()
 		meanwhile, err := b.changesRead(ctx, other, one)
-		if err := errors.Join(err, <-ready); err != nil {
+		if err := errors.Join(err, <-judged); err != nil {
 			return figures, err
 		}
-		firsts, alone, building = append(firsts, time.Since(began).Seconds()), append(alone, calm), append(building, meanwhile)
+		firsts, alone, building = append(firsts, took.Seconds()), append(alone, calm), append(building, meanwhile)
 	}
-	for range 20 {
-		segment, err := b.small.define(ctx, b.bulk.client, hostileRule)
-		if err != nil {
-			return figures, err
-		}
-		if err := b.small.built(ctx, b.bulk.client, segment); err != nil {
+	hostile := b.small.clients[2]
+	for n := range hostileRules {
+		if _, err := b.small.judged(ctx, hostile, hostileRule(n)); err != nil {
 			return figures, err
 		}
 	}
-	of := &population{addr: b.small.addr, http: b.small.http, clients: []client{b.bulk.client}}
+	of := &population{addr: b.small.addr, http: b.small.http, clients: []client{hostile}}
 	for range b.repetitions() {
 		calm, err := b.changesRead(ctx, other, one)
 		if err != nil {
@@ -86,33 +89,30 @@ func measureSegments(ctx context.Context, b *bench) (figures []Figure, err error
 	}, nil
 }
 
-// define makes a segment.
-func (p *population) define(ctx context.Context, c client, rule string) (segment string, err error) {
+// judged makes a segment, and waits until its rule has judged everyone.
+func (p *population) judged(ctx context.Context, c client, rule string) (segment string, err error) {
 	body, err := json.Marshal(map[string]string{"name": "bench", "rule": rule})
 	if err != nil {
 		return "", err
 	}
-	var made struct{ ID string }
-	err = p.send(ctx, http.MethodPost, "/api/v1/segments", c.token, body, &made)
-	return made.ID, err
-}
-
-// built waits until a segment is ready.
-func (p *population) built(ctx context.Context, c client, segment string) error {
-	for until := time.Now().Add(segmentReadyWithin); ; {
-		var s struct{ State string }
-		if err := p.send(ctx, http.MethodGet, "/api/v1/segments/"+segment, c.token, nil, &s); err != nil || s.State == "ready" {
-			return err
-		}
+	var s struct{ ID, State string }
+	if err := p.send(ctx, http.MethodPost, segmentsPath, c.token, body, &s); err != nil {
+		return "", err
+	}
+	for until := time.Now().Add(segmentReadyWithin); s.State != "ready"; {
 		if time.Now().After(until) {
-			return fmt.Errorf("%s is still %s", segment, s.State)
+			return "", fmt.Errorf("%s is still %s", s.ID, s.State)
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return "", ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
+		if err := p.send(ctx, http.MethodGet, segmentsPath+"/"+s.ID, c.token, nil, &s); err != nil {
+			return "", err
+		}
 	}
+	return s.ID, nil
 }
 
 // changesRead changes a user of a client every now and then and reads a segment of it at once, which waits
@@ -127,7 +127,7 @@ func (b *bench) changesRead(ctx context.Context, c client, segment string) (floa
 		if err := b.small.send(ctx, http.MethodPatch, path, c.token, fmt.Appendf(nil, `{"traits":{"age":%d}}`, 20+n%40), new(json.RawMessage)); err != nil {
 			return 0, err
 		}
-		if err := b.small.send(ctx, http.MethodGet, "/api/v1/segments/"+segment, c.token, nil, new(json.RawMessage)); err != nil {
+		if err := b.small.send(ctx, http.MethodGet, segmentsPath+"/"+segment, c.token, nil, new(json.RawMessage)); err != nil {
 			return 0, err
 		}
 		took = append(took, time.Since(began))
