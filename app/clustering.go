@@ -7,6 +7,7 @@ import (
 
 	"kindred/commands"
 	"kindred/commands/policies"
+	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/projections"
 )
@@ -27,17 +28,17 @@ func (a *App) clustering(c *commands.Commands, metrics *policies.Metrics) *polic
 		Commands: c, Runs: policies.ModelledRuns{Model: clusters},
 		Inputs: policies.ModelledInputs{
 			Progress: a.Progress, Clusters: clusters,
-			Consent: projections.Consent{Reader: reader}, Users: projections.Users{Reader: reader},
+			Consent: projections.Consent{Reader: reader}, Users: projections.Users{Reader: reader}, Segments: projections.Segments{Reader: reader},
 		},
 		Lead: a.Runner.Lead, Now: time.Now, Logger: a.logger, Metrics: metrics,
 		Slots: max(clusteringSlots, runtime.NumCPU()), Memory: min(clusteringMemory, a.memory/4), Limit: clusteringLimit,
 	}
 }
 
-// layerOf finds the consent layer of a clustering run.
-func layerOf(clusters projections.Clusters) func(context.Context, id.Client, id.Run) (id.ConsentLayer, error) {
-	return func(ctx context.Context, client id.Client, run id.Run) (id.ConsentLayer, error) {
+// scopeOf finds what a clustering run divides.
+func scopeOf(clusters projections.Clusters) func(context.Context, id.Client, id.Run) (event.RunScope, error) {
+	return func(ctx context.Context, client id.Client, run id.Run) (event.RunScope, error) {
 		found, err := clusters.Run(ctx, client, false, run)
-		return found.Layer, err
+		return found.Scope(), err
 	}
 }

@@ -125,7 +125,7 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 	c := &commands.Commands{
 		Log: a.Log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
-		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Filter: projections.Segments{Reader: reader}, Directory: projections.Consent{Reader: reader},
+		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Filter: projections.Segments{Reader: reader}, Audiences: projections.Campaigns{Reader: reader}, Directory: projections.Consent{Reader: reader},
 		Revoked: a.revocations().Note, Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server,
@@ -186,7 +186,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Pool: a.Pool, Users: projections.Users{Reader: asked}, Interactions: projections.Interactions{Reader: asked},
 		Consent: projections.Consent{Reader: asked}, Populations: a.populations, Segments: projections.Segments{Reader: asked},
 		Campaigns: feeds.ShownCampaigns{
-			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Clock: a.Log.TimeOf,
+			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Segments: projections.Segments{Reader: reader}, Clock: a.Log.TimeOf,
 			Record: policies.Impressions{Commands: c}.Record,
 		},
 		Now: time.Now, Clock: a.Log.TimeOf, Entropy: rand.Reader,
@@ -223,7 +223,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema, InferredTraits: reads.InferredTraits,
 			Deliveries: resources.ManualDeliveries{Manual: dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
 			Rebuilds:   models,
-			LayerOf:    layerOf(projections.Clusters{Reader: reader}),
+			ScopeOf:    scopeOf(projections.Clusters{Reader: reader}),
 			SessionOf:  sessionOf(projections.Sessions{Reader: asked}, time.Now),
 		},
 		reading: reads,

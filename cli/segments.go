@@ -23,13 +23,8 @@ func (e environ) segmentsCommand() *cobra.Command {
 		e.command(cobra.Command{
 			Use: "list", Short: "List the segments", Example: "  kindred segments list", Args: cobra.NoArgs,
 		}, connected(listSegments)),
-		e.command(cobra.Command{
-			Use: "create NAME RULE", Short: "Make a segment, and wait until it is ready",
-			Example: "  kindred segments create Pros 'traits.plan == \"pro\" && traits.age > 30'", Args: cobra.ExactArgs(2),
-		}, connected(createSegment)),
-		e.command(cobra.Command{
-			Use: "preview RULE", Short: "Tell whom a rule would name", Example: "  kindred segments preview 'has(traits.email)'", Args: cobra.ExactArgs(1),
-		}, connected(previewSegment)),
+		e.createSegmentCommand(),
+		e.previewSegmentCommand(),
 		e.command(cobra.Command{
 			Use: "members SEGMENT", Short: "List the members of a segment", Example: "  kindred segments members seg_…", Args: cobra.ExactArgs(1),
 		}, connected(listSegmentMembers)),
@@ -43,6 +38,35 @@ func (e environ) segmentsCommand() *cobra.Command {
 		e.followSegmentCommand(),
 	)
 	return segments
+}
+
+func (e environ) createSegmentCommand() *cobra.Command {
+	var layer string
+	cmd := e.command(cobra.Command{
+		Use: "create NAME RULE", Short: "Make a segment, and wait until it is ready",
+		Example: "  kindred segments create Pros 'traits.plan == \"pro\" && traits.age > 30'\n  kindred segments create Offers 'traits.plan == \"pro\"' --layer lay_…",
+		Args:    cobra.ExactArgs(2),
+	}, connected(func(ctx context.Context, c *call, k *kindred.Client) error { return createSegment(ctx, c, k, layer) }))
+	cmd.Flags().StringVar(&layer, "layer", "", "the consent layer that it is found under, of who grants it")
+	return cmd
+}
+
+func (e environ) previewSegmentCommand() *cobra.Command {
+	var layer string
+	cmd := e.command(cobra.Command{
+		Use: "preview RULE", Short: "Tell whom a rule would name",
+		Example: "  kindred segments preview 'has(traits.email)'\n  kindred segments preview 'traits.age > 30' --layer lay_…", Args: cobra.ExactArgs(1),
+	}, connected(func(ctx context.Context, c *call, k *kindred.Client) error { return previewSegment(ctx, c, k, layer) }))
+	cmd.Flags().StringVar(&layer, "layer", "", "the consent layer that it would be found under")
+	return cmd
+}
+
+// orNone is a text that may be left out.
+func orNone(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
 }
 
 // connected runs what works on a service.
@@ -80,8 +104,8 @@ const (
 	readyPause  = 500 * time.Millisecond
 )
 
-func createSegment(ctx context.Context, c *call, k *kindred.Client) error {
-	made, err := k.Segments.Create(ctx, kindred.NewSegment{Name: c.args[0], Rule: c.args[1]})
+func createSegment(ctx context.Context, c *call, k *kindred.Client, layer string) error {
+	made, err := k.Segments.Create(ctx, kindred.NewSegment{Name: c.args[0], Rule: c.args[1], ConsentLayerID: orNone(layer)})
 	if err != nil {
 		return err
 	}
@@ -104,8 +128,8 @@ func createSegment(ctx context.Context, c *call, k *kindred.Client) error {
 	return err
 }
 
-func previewSegment(ctx context.Context, c *call, k *kindred.Client) error {
-	preview, err := k.Segments.PreviewRule(ctx, kindred.RuleToPreview{Rule: c.args[0]})
+func previewSegment(ctx context.Context, c *call, k *kindred.Client, layer string) error {
+	preview, err := k.Segments.PreviewRule(ctx, kindred.RuleToPreview{Rule: c.args[0], ConsentLayerID: orNone(layer)})
 	if err != nil {
 		return err
 	}

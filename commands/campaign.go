@@ -18,14 +18,18 @@ type Campaign struct {
 }
 
 // DraftCampaign makes a campaign that does not run yet.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined, stale.
 func (c *Commands) DraftCampaign(ctx context.Context, call Call, terms event.CampaignTerms) (Campaign, error) {
 	campaign := id.Next[id.Campaign](c.ids(call, "campaign"))
 	// All that a client may do to a campaign stands behind its first event: a
 	// repetition answers with that one alone.
 	outcome, err := execute[nothing](ctx, c, call, eventstore.CampaignStream(call.Client, campaign, 0), call.Seed == nil, c.ends,
 		func(*nothing, []eventstore.Recorded) ([]event.Event, error) {
-			return domain.DraftCampaign(campaign, terms)
+			events, err := domain.DraftCampaign(campaign, terms)
+			if err == nil {
+				err = c.checkAudience(ctx, call.Client, terms.Segments)
+			}
+			return events, err
 		})
 	if err != nil {
 		return Campaign{}, err
@@ -39,14 +43,18 @@ func (c *Commands) DraftCampaign(ctx context.Context, call Call, terms event.Cam
 // ChangeCampaign is a partial update; what is nil stays, and so does the status
 // where it is empty.
 type ChangeCampaign struct {
-	Terms  func(event.CampaignTerms) event.CampaignTerms
-	Status string
+	Terms    func(event.CampaignTerms) event.CampaignTerms
+	Segments *event.SegmentAudience // that Terms sets; nil: they stay, or are taken away
+	Status   string
 }
 
 // ChangeCampaign changes a campaign's terms, and starts, pauses, resumes or
 // cancels it.
-// Faults: busy, campaign_not_running, campaign_over, campaign_unknown, invalid, stale.
+// Faults: busy, campaign_not_running, campaign_over, campaign_unknown, consent_layer_unknown, invalid, stale.
 func (c *Commands) ChangeCampaign(ctx context.Context, call Call, campaign id.Campaign, in ChangeCampaign) (Campaign, error) {
+	if err := c.checkAudience(ctx, call.Client, in.Segments); err != nil {
+		return Campaign{}, err
+	}
 	return c.campaign(ctx, call, campaign, func(state *domain.Campaign, now time.Time) ([]event.Event, error) {
 		if call.IfMatch != nil && state.ID != "" && eventstore.Revision(state.Changes) != *call.IfMatch {
 			return nil, errStale()

@@ -10,6 +10,7 @@ import (
 
 	"kindred/domain"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
@@ -17,9 +18,9 @@ import (
 
 // RequestRun asks for a clustering run.
 type RequestRun struct {
-	Layer id.ConsentLayer
-	K     int    // 0: chosen by the run
-	Seed  *int64 // nil: follows from the run's id
+	event.RunScope
+	K    int    // 0: chosen by the run
+	Seed *int64 // nil: follows from the run's id
 
 	MinSize int // of a cluster; 0: chosen by the run
 }
@@ -31,8 +32,8 @@ type Run struct {
 	Position  eventstore.Position // of the request, and of the end of the input
 }
 
-// RequestRun asks for a clustering run, or fails with the fault
-// run_in_progress while the layer has one.
+// RequestRun asks for a clustering run, or fails with the fault run_in_progress while its
+// scope has one. A segment is of the layer, and has had its members judged.
 // Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, run_in_progress,
 // stale.
 func (c *Commands) RequestRun(ctx context.Context, call Call, in RequestRun) (Run, error) {
@@ -41,17 +42,43 @@ func (c *Commands) RequestRun(ctx context.Context, call Call, in RequestRun) (Ru
 		return Run{}, err
 	}
 	run := id.Next[id.Run](c.ids(call, "clustering run"))
-	requested := event.ClusteringRequested{Run: run, Layer: in.Layer, TraitPaths: layer.TraitPaths, K: in.K, MinSize: in.MinSize}
+	requested := event.ClusteringRequested{Run: run, Layer: in.Layer, TraitPaths: layer.TraitPaths, K: in.K, MinSize: in.MinSize, Segment: in.Segment}
 	if in.Seed != nil {
 		requested.Seed = *in.Seed
 	} else if requested.Seed, err = seedOf(run); err != nil {
 		return Run{}, err
 	}
-	recorded, err := c.decideRun(ctx, call, in.Layer, func(r *domain.Runs) ([]event.Event, error) { return r.Request(requested) })
+	recorded, err := c.decideRun(ctx, call, in.RunScope, func(r *domain.Runs) ([]event.Event, error) {
+		if err := c.checkScope(ctx, call.Client, in.RunScope); err != nil {
+			return nil, err
+		}
+		return r.Request(requested)
+	})
 	if err != nil {
 		return Run{}, err
 	}
 	return Run{recorded[0].Event.(event.ClusteringRequested), recorded[0].RecordedAt, recorded[0].Position}, nil
+}
+
+// checkScope refuses a segment that is not there, is of another layer than the runs that
+// are kept to it, or is judging its first members.
+func (c *Commands) checkScope(ctx context.Context, client id.Client, of event.RunScope) error {
+	if of.Segment == "" {
+		return nil
+	}
+	const pointer = "/segment_id"
+	segments, err := c.segments(ctx, client)
+	if err != nil {
+		return err
+	}
+	segment, err := segments.Get(of.Segment)
+	if err == nil && segment.Layer != of.Layer {
+		err = fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "is not a segment of the same consent_layer_id"})
+	}
+	if err != nil {
+		return err
+	}
+	return c.Filter.Ready(ctx, client, false, pointer, of.Segment, event.Within{Layer: of.Layer})
 }
 
 // seedOf is 48 bits of a run's id, which every JSON reader takes whole.
@@ -65,8 +92,8 @@ func seedOf(run id.Run) (seed int64, err error) {
 
 // CancelRun ends a run; it says nothing to webhooks.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, run_ended, stale.
-func (c *Commands) CancelRun(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (eventstore.Position, error) {
-	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.Cancel(run) })
+func (c *Commands) CancelRun(ctx context.Context, call Call, of event.RunScope, run id.Run) (eventstore.Position, error) {
+	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Cancel(run) })
 	if err != nil || len(recorded) == 0 {
 		return eventstore.Start, err
 	}
@@ -76,8 +103,8 @@ func (c *Commands) CancelRun(ctx context.Context, call Call, layer id.ConsentLay
 // StartRun takes a run for the process that calls. It returns attempt 0 where
 // there is nothing to do any more.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
-func (c *Commands) StartRun(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (attempt int, err error) {
-	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.Start(run), nil })
+func (c *Commands) StartRun(ctx context.Context, call Call, of event.RunScope, run id.Run) (attempt int, err error) {
+	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Start(run), nil })
 	if err != nil || len(recorded) == 0 {
 		return 0, err
 	}
@@ -89,8 +116,8 @@ func (c *Commands) StartRun(ctx context.Context, call Call, layer id.ConsentLaye
 
 // FailRun ends an attempt without a result. why is a sentence for the client.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
-func (c *Commands) FailRun(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run, attempt int, code, why string) error {
-	_, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.Fail(run, attempt, code, why), nil })
+func (c *Commands) FailRun(ctx context.Context, call Call, of event.RunScope, run id.Run, attempt int, code, why string) error {
+	_, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Fail(run, attempt, code, why), nil })
 	return err
 }
 
@@ -115,7 +142,7 @@ func (c *Commands) CompleteRun(ctx context.Context, call Call, found Division) e
 	if _, err := c.consentLayer(ctx, call.Client, found.Completed.Layer); err != nil {
 		return err
 	}
-	_, err := c.decideRun(ctx, call, found.Completed.Layer, func(r *domain.Runs) ([]event.Event, error) {
+	_, err := c.decideRun(ctx, call, event.RunScope{Layer: found.Completed.Layer, Segment: found.Completed.Segment}, func(r *domain.Runs) ([]event.Event, error) {
 		return r.Complete(found.Clusters, found.Completed), nil
 	})
 	return err
@@ -124,8 +151,8 @@ func (c *Commands) CompleteRun(ctx context.Context, call Call, found Division) e
 // StartJudging takes it on to judge a completed run. It returns attempt 0 where
 // there is nothing to do any more.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
-func (c *Commands) StartJudging(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (attempt int, err error) {
-	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.StartJudging(run), nil })
+func (c *Commands) StartJudging(ctx context.Context, call Call, of event.RunScope, run id.Run) (attempt int, err error) {
+	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.StartJudging(run), nil })
 	if err != nil || len(recorded) == 0 {
 		return 0, err
 	}
@@ -137,15 +164,15 @@ func (c *Commands) StartJudging(ctx context.Context, call Call, layer id.Consent
 
 // JudgeRun records the verdict on a completed run.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
-func (c *Commands) JudgeRun(ctx context.Context, call Call, verdict event.ClusteringJudged) error {
-	_, err := c.decideRun(ctx, call, verdict.Layer, func(r *domain.Runs) ([]event.Event, error) { return r.Judge(verdict), nil })
+func (c *Commands) JudgeRun(ctx context.Context, call Call, of event.RunScope, verdict event.ClusteringJudged) error {
+	_, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Judge(verdict), nil })
 	return err
 }
 
 // CancelJudging leaves a completed run without a verdict.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, run_ended, run_in_progress, stale.
-func (c *Commands) CancelJudging(ctx context.Context, call Call, layer id.ConsentLayer, run id.Run) (eventstore.Position, error) {
-	recorded, err := c.decideRun(ctx, call, layer, func(r *domain.Runs) ([]event.Event, error) { return r.CancelJudging(run) })
+func (c *Commands) CancelJudging(ctx context.Context, call Call, of event.RunScope, run id.Run) (eventstore.Position, error) {
+	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.CancelJudging(run) })
 	if err != nil || len(recorded) == 0 {
 		return eventstore.Start, err
 	}
@@ -162,18 +189,18 @@ const (
 	usersAssigned = 10_000
 )
 
-// decideRun decides about the runs of a layer by the last of them, so that it
+// decideRun decides about the runs of a scope by the last of them, so that it
 // costs the same however many there were, and returns what it recorded, now or
 // when the same request was first made.
-func (c *Commands) decideRun(ctx context.Context, call Call, layer id.ConsentLayer,
+func (c *Commands) decideRun(ctx context.Context, call Call, of event.RunScope,
 	decide func(*domain.Runs) ([]event.Event, error),
 ) ([]eventstore.Recorded, error) {
-	outcome, err := execute(ctx, c, call, eventstore.RunsStream(call.Client, layer), false, c.backTo(runsPage, requestsRun),
+	outcome, err := execute(ctx, c, call, eventstore.RunsStream(call.Client, of), false, c.backTo(runsPage, requestsRun),
 		func(r *domain.Runs, _ []eventstore.Recorded) ([]event.Event, error) { return decide(r) })
 	return outcome.Recorded, err
 }
 
-// requestsRun says whether all that counts of a layer's runs stands behind an
+// requestsRun says whether all that counts of the runs of a scope stands behind an
 // event.
 func requestsRun(e event.Event) bool {
 	_, requests := e.(event.ClusteringRequested)
@@ -188,13 +215,13 @@ type Assigned struct {
 
 // Assign records who is in which cluster, for when the attempt completes, and
 // returns the position of the last event.
-func (c *Commands) Assign(ctx context.Context, call Call, layer id.ConsentLayer, of event.RunAttempt, clusters []Assigned) (at eventstore.Position, err error) {
+func (c *Commands) Assign(ctx context.Context, call Call, in event.RunScope, of event.RunAttempt, clusters []Assigned) (at eventstore.Position, err error) {
 	stream := eventstore.AssignedStream(call.Client, of)
 	end, ids := eventstore.NewStreamVersion(stream), c.ids(call, string(stream))
 	for _, cluster := range clusters {
 		for users := range slices.Chunk(cluster.Users, usersAssigned) {
 			recorded, err := c.Log.Append(ctx, end, call.origin(), ids, event.ClusteringAssigned{
-				Run: of.Run, Layer: layer, Attempt: of.Attempt, Cluster: cluster.Cluster, Users: users,
+				Run: of.Run, Layer: in.Layer, Segment: in.Segment, Attempt: of.Attempt, Cluster: cluster.Cluster, Users: users,
 			})
 			if err != nil {
 				return at, err
@@ -241,16 +268,16 @@ func (c *Commands) Profile(ctx context.Context, client id.Client, of event.RunAt
 	return true, nil
 }
 
-// LastDivision is how the last completed run divided a layer's users.
+// LastDivision is how the last completed run divided the users of a scope.
 type LastDivision struct {
 	Completed event.ClusteringCompleted
 	Clusters  []event.ClusterState
 }
 
-// LastDivision returns the last completed run of a layer; of a layer without
-// one, the zero value.
-func (c *Commands) LastDivision(ctx context.Context, client id.Client, layer id.ConsentLayer) (last LastDivision, err error) {
-	stream := eventstore.RunsStream(client, layer)
+// LastDivision returns the last completed run of a scope; of one without any, the zero
+// value.
+func (c *Commands) LastDivision(ctx context.Context, client id.Client, of event.RunScope) (last LastDivision, err error) {
+	stream := eventstore.RunsStream(client, of)
 	read := 0
 	for r, err := range c.Log.Backward(ctx, stream, eventstore.End, runsPage) {
 		if err != nil {

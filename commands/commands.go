@@ -44,6 +44,7 @@ type Commands struct {
 	LastDecision func(ctx context.Context, client id.Client) (last, version int, err error)
 	Matcher      Matcher
 	Filter       Filter
+	Audiences    Audiences
 	Directory    Directory
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.

@@ -27,17 +27,16 @@ type Engage struct {
 	Kind       string
 	Impression id.Impression // the one it is about; empty for a new one
 	User       UserRef       // where no impression is named
-	// Clusters are those that the user is in; nil: a new impression is of
-	// anybody, whomever the campaign is for.
-	Clusters func(context.Context) ([]id.Cluster, error)
+	// Standing is where the user stands, as far as some terms ask; nil: a new impression
+	// is of anybody, whomever the campaign is for.
+	Standing func(context.Context, event.CampaignTerms) (domain.Standing, error)
 }
 
 // RecordEngagement records an impression of a user, or what came of one. A
 // click names its impression; a conversion of a user belongs to the user's
 // newest impression of the campaign, however often it is repeated. Impressions
 // need a running campaign, and fail with the fault frequency_capped where the user
-// has seen it often enough, and with not_in_audience where it is for clusters that
-// the user is not in; what came of one is taken also after the campaign's end.
+// has seen it often enough, and with not_in_audience where it is for others; what came of one is taken also after the campaign's end.
 // Position is empty where nothing was recorded, because it had been.
 // Faults: building, busy, campaign_not_running, campaign_unknown, catching_up, frequency_capped,
 // idempotency_key_reused, impression_unknown, invalid, not_in_audience, quarantined, stale,
@@ -84,17 +83,14 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 
 // meant refuses a campaign that is for others.
 func (in Engage) meant(ctx context.Context, campaign domain.Campaign) error {
-	if in.Clusters == nil || campaign.Audience == domain.AudienceAll {
+	if in.Standing == nil || campaign.Audience == domain.AudienceAll {
 		return nil
 	}
-	clusters, err := in.Clusters(ctx)
-	if err != nil {
+	standing, err := in.Standing(ctx, campaign.CampaignTerms)
+	if err != nil || domain.Reaches(campaign.CampaignTerms, standing) {
 		return err
 	}
-	if !slices.ContainsFunc(clusters, func(c id.Cluster) bool { return slices.Contains(campaign.Clusters, c) }) {
-		return fault.New(fault.Conflict, "not_in_audience", "The campaign is for clusters that the user is not in.")
-	}
-	return nil
+	return fault.New(fault.Conflict, "not_in_audience", "The campaign is for others than this user.")
 }
 
 const (

@@ -188,15 +188,15 @@ func TestARunIsFoundAgainHoweverManyFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := commands.RequestRun{Layer: layer.ID}
+	in := commands.RequestRun{RunScope: event.RunScope{Layer: layer.ID}}
 	first, err := w.RequestRun(t.Context(), seeded(call, "k1", "b1"), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.CancelRun(t.Context(), call, layer.ID, first.Run); err != nil {
+	if _, err := w.CancelRun(t.Context(), call, in.RunScope, first.Run); err != nil {
 		t.Fatal(err)
 	}
-	w.fill(t, call, eventstore.RunsStream(call.Client, layer.ID), 10_002, func(i int) event.Event {
+	w.fill(t, call, eventstore.RunsStream(call.Client, in.RunScope), 10_002, func(i int) event.Event {
 		run := id.Next[id.Run](id.Derived(fmt.Sprint(i / 2)))
 		if i%2 == 0 {
 			return event.ClusteringRequested{Run: run, Layer: layer.ID}

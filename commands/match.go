@@ -57,6 +57,9 @@ type Filter interface {
 	// Ready fails where a segment, named at a place of a request, is not there, is judging
 	// its first members, or reads more than a layer permits.
 	Ready(ctx context.Context, client id.Client, eventual bool, pointer string, segment id.Segment, within event.Within) error
+	// CheckNamed refuses a rule, at a place of a request, that names a segment of another
+	// consent layer than its own, or one that is blocked.
+	CheckNamed(ctx context.Context, client id.Client, eventual bool, pointer string, r *rule.Rule, layer id.ConsentLayer) error
 }
 
 // Matches is what was computed, the best first.
@@ -74,8 +77,14 @@ type Matches struct {
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
 	var asked *rule.Rule
 	if in.Filter != "" {
-		var err error
-		if asked, err = rule.ParseAt("/filter", in.Filter, rule.Pairs); err != nil {
+		bounds, err := c.bounds(ctx, call.Client, in.Layer)
+		if err != nil {
+			return Matches{}, err
+		}
+		if asked, err = rule.ParseWithin("/filter", in.Filter, rule.Pairs, bounds); err != nil {
+			return Matches{}, err
+		}
+		if err := c.Filter.CheckNamed(ctx, call.Client, false, "/filter", asked, in.Layer); err != nil {
 			return Matches{}, err
 		}
 	}

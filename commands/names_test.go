@@ -59,7 +59,7 @@ func TestIdentifiersThatFollowFromARequestStay(t *testing.T) {
 	layer, err1 := w.DefineConsentLayer(ctx, step("layer"), "Research", []string{"a"}, "")
 	_, err2 = w.ChangeConsents(ctx, step("grants"), commands.ChangeConsents{Layer: layer.ID, Grant: true, Users: []commands.UserRef{"ext:u1"}})
 	_, err3 = w.ChangeConsents(ctx, step("all grants"), commands.ChangeConsents{Layer: layer.ID, Grant: true, All: true})
-	_, err4 = w.RequestRun(ctx, step("run"), commands.RequestRun{Layer: layer.ID, K: 3})
+	_, err4 = w.RequestRun(ctx, step("run"), commands.RequestRun{RunScope: event.RunScope{Layer: layer.ID}, K: 3})
 	_, err5 = w.Interact(ctx, step("interaction"), commands.Interact{User: "ext:u1", Item: "ext:u2", Kind: "click"})
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"kindred/domain"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
@@ -53,11 +54,31 @@ func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segm
 	})
 }
 
-// RetireSegment ends a segment: the fact is recorded, then the key is destroyed that
-// sealed its rule.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, segment_in_use, segment_unknown, stale.
+// Audiences finds campaigns by whom they are for. It has seen every write that was
+// acknowledged before it is asked.
+type Audiences interface {
+	// Naming returns a campaign, of those that have not ended, whose audience names a
+	// segment; "" where there is none.
+	Naming(ctx context.Context, client id.Client, segment id.Segment) (id.Campaign, error)
+}
+
+// RetireSegment ends a segment that neither another one nor a campaign names: the fact is
+// recorded, then the key is destroyed that sealed its rule. Of a campaign that is made in
+// the same moment nothing is known yet; it then shows nobody what that segment decides.
+// Faults: building, busy, catching_up, idempotency_key_reused, quarantined, segment_in_use, segment_unknown,
+// stale.
 func (c *Commands) RetireSegment(ctx context.Context, call Call, segment id.Segment) (Outcome, error) {
-	retired, err := c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) { return s.Retire(segment) })
+	retired, err := c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
+		events, err := s.Retire(segment)
+		if err != nil {
+			return nil, err
+		}
+		by, err := c.Audiences.Naming(ctx, call.Client, segment)
+		if err == nil && by != "" {
+			err = fault.New(fault.Conflict, "segment_in_use", "The audience of the campaign %s names this segment. Change that, or end the campaign, first.", by)
+		}
+		return events, err
+	})
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -96,6 +117,34 @@ func (c *Commands) decideSegment(ctx context.Context, call Call, segment id.Segm
 		after.Changed = eventstore.Revision(of.Changed)
 	}
 	return after, nil
+}
+
+// checkAudience refuses an audience that names segments which are not there, or not of its
+// consent layer; nil: it names none.
+func (c *Commands) checkAudience(ctx context.Context, client id.Client, of *event.SegmentAudience) error {
+	if of == nil {
+		return nil
+	}
+	if of.Layer != "" {
+		layer, err := id.Parse[id.ConsentLayer](string(of.Layer))
+		if err != nil {
+			return new(domain.ConsentLayer).Exists()
+		}
+		if err := c.CheckConsentLayer(ctx, client, layer); err != nil {
+			return err
+		}
+	}
+	segments, err := c.segments(ctx, client)
+	if err != nil {
+		return err
+	}
+	return segments.CheckAudience(*of)
+}
+
+// segments are how a client's segments stand.
+func (c *Commands) segments(ctx context.Context, client id.Client) (*domain.Segments, error) {
+	l, err := c.backTo(statePage, isSnapshot)(ctx, eventstore.SegmentsStream(client), eventstore.End)
+	return fold[domain.Segments](l.history), err
 }
 
 // refersOf checks the rule of a segment, under a consent layer or none, and returns the

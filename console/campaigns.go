@@ -1,7 +1,11 @@
 package console
 
 import (
+	"cmp"
+	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"kindred/console/chart"
@@ -18,8 +22,12 @@ func (p *page) campaigns() error {
 	if err != nil {
 		return err
 	}
+	segments, err := p.allSegments()
+	if err != nil {
+		return err
+	}
 	return p.show("campaigns", "Campaigns", say("titles.campaigns"), map[string]any{
-		"Campaigns": found.Data, "Clusters": clusters, "Next": next("campaigns", asked, found.NextCursor),
+		"Campaigns": found.Data, "Clusters": clusters, "Segments": segments, "Next": next("campaigns", asked, found.NextCursor),
 	})
 }
 
@@ -56,6 +64,12 @@ func (p *page) typedCampaign() (c kindred.CampaignChange, err error) {
 	if ids := p.r.Form["cluster_ids"]; len(ids) > 0 {
 		audience, c.ClusterIDs = kindred.AudienceClusters, ids
 	}
+	if c.Segments, err = p.typedSegments(); err != nil {
+		return c, err
+	}
+	if c.Segments != nil {
+		audience = kindred.AudienceSegments
+	}
 	c.Name, c.BudgetMinor, c.Currency, c.Audience = new(p.form("name")), &budget, &currency, &audience
 	if c.StartsAt, err = p.typedTime("starts_at"); err != nil {
 		return c, err
@@ -73,13 +87,99 @@ func (p *page) typedCampaign() (c kindred.CampaignChange, err error) {
 	return c, err
 }
 
+// allSegments are those that can be chosen from.
+func (p *page) allSegments() ([]kindred.Segment, error) {
+	segments, _, err := collect(p.api.Segments.List(p.r.Context(), kindred.ListSegmentsParams{}), allOf)
+	return segments, err
+}
+
+// typedSegments reads which segments an audience is in, or is not in, each as "any_of seg_…"
+// or "none_of seg_…"; nil: none is chosen. All are of the layer of the first.
+func (p *page) typedSegments() (*kindred.SegmentAudience, error) {
+	var of kindred.SegmentAudience
+	first := ""
+	for _, chosen := range p.r.Form["segments"] {
+		list, segment, _ := strings.Cut(chosen, " ")
+		switch list {
+		case "any_of":
+			of.AnyOf = append(of.AnyOf, segment)
+		case "none_of":
+			of.NoneOf = append(of.NoneOf, segment)
+		default:
+			continue
+		}
+		first = cmp.Or(first, segment)
+	}
+	if first == "" {
+		return nil, nil
+	}
+	segment, err := p.api.Segments.Get(p.r.Context(), first)
+	if err != nil {
+		return nil, err
+	}
+	of.ConsentLayerID = segment.ConsentLayerID
+	return &of, nil
+}
+
+// audience are the segments that a campaign is for, by what they are called.
+type audience struct {
+	AnyOf, NoneOf []segmentName
+	Layer         string // its name, "" where that is none
+}
+
+type segmentName struct{ ID, Name string }
+
+// audienceOf says whom a campaign is for, nil where no segments decide it, and returns the
+// segments with those that it names and that are not among them.
+func (p *page) audienceOf(c *kindred.Campaign, segments []kindred.Segment) (*audience, []kindred.Segment, error) {
+	if c.Segments == nil {
+		return nil, segments, nil
+	}
+	named := func(ids []string) (all []segmentName) {
+		for _, id := range ids {
+			i := slices.IndexFunc(segments, func(s kindred.Segment) bool { return s.ID == id })
+			if i < 0 { // beyond those that can be chosen from, or no more
+				i, segments = len(segments), append(segments, kindred.Segment{ID: id, Name: short(id)})
+			}
+			all = append(all, segmentName{id, segments[i].Name})
+		}
+		return all
+	}
+	of := &audience{AnyOf: named(c.Segments.AnyOf), NoneOf: named(c.Segments.NoneOf)}
+	if c.Segments.ConsentLayerID != nil {
+		layer, err := p.api.Consent.GetLayer(p.r.Context(), *c.Segments.ConsentLayerID)
+		switch {
+		case err == nil:
+			of.Layer = layer.Name
+		case problemOf(err).Status == http.StatusNotFound:
+			of.Layer = short(*c.Segments.ConsentLayerID)
+		default:
+			return nil, nil, err
+		}
+	}
+	return of, segments, nil
+}
+
+// chosenAs says whether a form that came back, or else a campaign, has a segment in a list;
+// both may be missing.
+func chosenAs(typed url.Values, campaign any, list, segment string) bool {
+	if typed.Has("segments") {
+		return slices.Contains(typed["segments"], list+" "+segment)
+	}
+	c, _ := campaign.(*kindred.Campaign)
+	if c == nil || c.Segments == nil {
+		return false
+	}
+	return slices.Contains(map[string][]string{"any_of": c.Segments.AnyOf, "none_of": c.Segments.NoneOf}[list], segment)
+}
+
 func (p *page) createCampaign() error {
 	c, err := p.typedCampaign()
 	if err != nil {
 		return p.again(err, p.campaigns)
 	}
 	made, err := p.api.Campaigns.Create(p.r.Context(), kindred.NewCampaign{
-		Name: *c.Name, BudgetMinor: *c.BudgetMinor, Currency: *c.Currency, Audience: c.Audience, ClusterIDs: c.ClusterIDs,
+		Name: *c.Name, BudgetMinor: *c.BudgetMinor, Currency: *c.Currency, Audience: c.Audience, ClusterIDs: c.ClusterIDs, Segments: c.Segments,
 		StartsAt: c.StartsAt, EndsAt: c.EndsAt, FrequencyCap: c.FrequencyCap, FrequencyWindowSeconds: c.FrequencyWindowSeconds,
 	}, p.once())
 	if err != nil {
@@ -127,7 +227,16 @@ func (p *page) campaign() error {
 	if err != nil {
 		return err
 	}
+	segments, err := p.allSegments()
+	if err != nil {
+		return err
+	}
+	of, segments, err := p.audienceOf(one, segments)
+	if err != nil {
+		return err
+	}
 	return p.show("campaign", "Campaigns", one.Name, map[string]any{
+		"Segments": segments, "Audience": of,
 		"Campaign": one, "Analytics": came, "Shown": shown, "Spent": spent, "Interval": interval, "Clusters": clusters,
 		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": p.expected(one),
 	})

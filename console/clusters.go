@@ -29,6 +29,21 @@ func (p *page) layerOf() (layers []kindred.ConsentLayer, chosen kindred.ConsentL
 	return layers, chosen, nil
 }
 
+// segmentsOf are the segments of a layer, and the one that the runs of a page are kept to;
+// "" where that is none.
+func (p *page) segmentsOf(layer kindred.ConsentLayer) (segments []kindred.Segment, kept string, err error) {
+	all, err := p.allSegments()
+	for _, s := range all {
+		if s.ConsentLayerID == nil || *s.ConsentLayerID != layer.ID {
+			continue
+		}
+		if segments = append(segments, s); s.ID == p.r.URL.Query().Get("segment") {
+			kept = s.ID
+		}
+	}
+	return segments, kept, err
+}
+
 func (p *page) clusters() error {
 	ctx := p.r.Context()
 	layers, layer, err := p.layerOf()
@@ -38,12 +53,16 @@ func (p *page) clusters() error {
 	if len(layers) == 0 {
 		return p.show("clusters", "Clusters", say("titles.clusters"), map[string]any{"Layers": layers})
 	}
-	runs, _, err := collect(p.api.Clusters.ListClusteringRuns(ctx, kindred.ListClusteringRunsParams{ConsentLayerID: layer.ID}), allOf)
+	segments, kept, err := p.segmentsOf(layer)
+	if err != nil {
+		return err
+	}
+	runs, _, err := collect(p.api.Clusters.ListClusteringRuns(ctx, kindred.ListClusteringRunsParams{ConsentLayerID: layer.ID, SegmentID: kept}), allOf)
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(runs, func(a, b kindred.ClusteringRun) int { return b.CreatedAt.Compare(a.CreatedAt) })
-	all, _, err := collect(p.api.Clusters.List(ctx, kindred.ListClustersParams{ConsentLayerID: layer.ID}), allOf)
+	all, _, err := collect(p.api.Clusters.List(ctx, kindred.ListClustersParams{ConsentLayerID: layer.ID, SegmentID: kept}), allOf)
 	if err != nil {
 		return err
 	}
@@ -76,7 +95,7 @@ func (p *page) clusters() error {
 		}
 	}
 	data := map[string]any{
-		"Layers": layers, "Layer": layer, "Runs": runs[:min(len(runs), 10)], "Clusters": rows, "Latest": latest, "Users": people,
+		"Layers": layers, "Layer": layer, "Runs": runs[:min(len(runs), 10)], "Clusters": rows, "Latest": latest, "Users": people, "Segments": segments, "Kept": kept,
 	}
 	if latest != nil {
 		if err := p.drawn(data, latest, all, known); err != nil {
@@ -231,7 +250,7 @@ func (p *page) startRun() error {
 	if err != nil {
 		return p.again(err, p.clusters)
 	}
-	run, err := p.api.Clusters.StartClusteringRun(p.r.Context(), kindred.NewClusteringRun{ConsentLayerID: p.form("layer"), K: k}, p.once())
+	run, err := p.api.Clusters.StartClusteringRun(p.r.Context(), kindred.NewClusteringRun{ConsentLayerID: p.form("layer"), SegmentID: p.optional("segment"), K: k}, p.once())
 	if err != nil {
 		return p.again(err, p.clusters)
 	}
@@ -255,7 +274,15 @@ func (p *page) run() error {
 	if run.StartedAt != nil && run.EndedAt != nil {
 		took = run.EndedAt.Sub(*run.StartedAt)
 	}
-	return p.show("run", "Clusters", say("titles.run"), map[string]any{"Run": run, "Layer": layer, "Took": took})
+	data := map[string]any{"Run": run, "Layer": layer, "Took": took}
+	if run.SegmentID != nil {
+		segment, err := p.api.Segments.Get(p.r.Context(), *run.SegmentID)
+		if err != nil && problemOf(err).Status != http.StatusNotFound {
+			return err
+		}
+		data["Segment"] = segment
+	}
+	return p.show("run", "Clusters", say("titles.run"), data)
 }
 
 func (p *page) cancelRun() error {

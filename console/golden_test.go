@@ -223,6 +223,7 @@ func full(name string) made {
 		ID: "cam_1", Name: name, Audience: kindred.AudienceClusters, ClusterIDs: []string{"clu_1"}, BudgetMinor: 500050, SpentMinor: 318250, RemainingMinor: 181800, Currency: "EUR",
 		Status: kindred.CampaignStatusRunning, CreatedAt: ago(10 * 24 * time.Hour), StartedAt: new(ago(6 * 24 * time.Hour)), EndsAt: new(now.Add(4 * 24 * time.Hour)), FrequencyCap: new(int64(3)), FrequencyWindowSeconds: new(int64(604800)),
 	}
+	layered := kindred.Segment{ID: "seg_2", Name: "of " + name, Rule: `traits.age > 30`, Members: 12, State: "ready", ConsentLayerID: new("lay_1"), CreatedAt: ago(48 * time.Hour)}
 	hook := kindred.Webhook{
 		ID: "whk_1", URL: "https://example.com/" + url.PathEscape(name), Status: kindred.WebhookStatusActive, EventTypes: []kindred.EventType{kindred.EventTypeMatchComputed}, HasSecret: true, CreatedAt: ago(8 * 24 * time.Hour),
 		Deliveries: &kindred.WebhookHealth{Pending: 3, FailingSince: new(ago(time.Hour)), LastSuccessAt: new(ago(2 * time.Hour)), LastFailureAt: new(ago(time.Minute))}, DisableAfterSeconds: new(int64(86400)), HeaderNames: []string{"X-Tenant"},
@@ -289,7 +290,8 @@ func full(name string) made {
 			{To: new(20.0), Share: .1}, {From: new(20.0), To: new(40.0), Share: .6}, {From: new(40.0), Share: .3},
 		}},
 		"/api/v1/traits/plan/distribution": kindred.TraitDistribution{Path: "plan", Type: kindred.TraitTypeCategory, Coverage: .97, Values: []kindred.TraitValue{{Value: "pro", Share: .6}, {Value: name, Share: .4}}},
-		"/api/v1/segments":                 list([]kindred.Segment{{ID: "seg_1", Name: name, Rule: `traits.age > 30 && traits.city == "` + name + `"`, Members: 4711, State: "ready", CreatedAt: ago(72 * time.Hour)}}),
+		"/api/v1/segments":                 list([]kindred.Segment{{ID: "seg_1", Name: name, Rule: `traits.age > 30 && traits.city == "` + name + `"`, Members: 4711, State: "ready", CreatedAt: ago(72 * time.Hour)}, layered}),
+		"/api/v1/segments/seg_2":           layered,
 		"/api/v1/segments/seg_1":           kindred.Segment{ID: "seg_1", Name: name, Rule: `traits.age > 30`, Members: 4711, State: "rebuilding", CreatedAt: ago(72 * time.Hour)},
 		"/api/v1/segments/seg_1/members":   list([]kindred.SegmentMember{{UserID: "usr_1", ExternalID: name}}),
 		"/api/v1/segments/seg_1/sizes":     kindred.SegmentSizes{SegmentID: "seg_1", Sizes: []kindred.SegmentSize{{Day: "2026-11-22", Members: 4690}, {Day: "2026-11-23", Members: 4702}, {Day: "2026-11-24", Members: 4711}}},
@@ -401,11 +403,19 @@ func goldenPages() map[string]golden {
 		"run-under-way": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{
 			ID: "run_1", ConsentLayerID: "lay_1", Status: "running", CreatedAt: ago(time.Second), Progress: &kindred.RunProgress{Phase: "fitting", Share: .4, ETASeconds: new(int64(3))},
 		}}), "runs/run_1", ""},
-		"history-at-asked":      {"history-at", full("Acme"), "history-at?at=2026-11-01T00:00&kind=users", ""},
-		"user-asked":            {"user", full("maya"), "users/usr_1?at=2026-11-01T00:00", ""},
-		"user-past":             {"user", full("maya"), "users/usr_1?at=2026-11-01T00:00&past=1", ""},
-		"user-not-there":        {"user", full("maya").plus(made{"/api/v1/clients/cli_1/history/state": kindred.HistoryState{Size: 2}}), "users/usr_1?at=2026-11-01T00:00&past=1", ""},
-		"user-future":           {"user", full("maya").plus(made{"/api/v1/clients/cli_1/history/state": refusal{Status: 422, Code: "invalid", Detail: "Not valid.", Errors: []kindred.FieldError{{Pointer: "at", Detail: "must not be in the future"}}}}), "users/usr_1?at=2027-11-01T00:00&past=1", ""},
+		"history-at-asked": {"history-at", full("Acme"), "history-at?at=2026-11-01T00:00&kind=users", ""},
+		"user-asked":       {"user", full("maya"), "users/usr_1?at=2026-11-01T00:00", ""},
+		"user-past":        {"user", full("maya"), "users/usr_1?at=2026-11-01T00:00&past=1", ""},
+		"user-not-there":   {"user", full("maya").plus(made{"/api/v1/clients/cli_1/history/state": kindred.HistoryState{Size: 2}}), "users/usr_1?at=2026-11-01T00:00&past=1", ""},
+		"user-future":      {"user", full("maya").plus(made{"/api/v1/clients/cli_1/history/state": refusal{Status: 422, Code: "invalid", Detail: "Not valid.", Errors: []kindred.FieldError{{Pointer: "at", Detail: "must not be in the future"}}}}), "users/usr_1?at=2027-11-01T00:00&past=1", ""},
+		"campaign-for-segments": {"campaign", full("Acme").plus(made{"/api/v1/campaigns/cam_1": kindred.Campaign{
+			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceSegments, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusDraft, CreatedAt: ago(time.Hour),
+			Segments: &kindred.SegmentAudience{ConsentLayerID: new("lay_1"), AnyOf: []string{"seg_2"}, NoneOf: []string{"seg_3"}},
+		}}), "campaigns/cam_1", ""},
+		"clusters-kept": {"clusters", full("Acme"), "clusters?segment=seg_2", ""},
+		"run-kept": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{
+			ID: "run_1", ConsentLayerID: "lay_1", SegmentID: new("seg_2"), Status: "failed", CreatedAt: ago(time.Hour), EndedAt: new(ago(time.Minute)), ErrorCode: new("not_enough_users"), ErrorDetails: new("There are 12 users."),
+		}}), "runs/run_1", ""},
 		"clusters-map":          {"clusters", full("Acme"), "clusters?map=1", ""},
 		"users-counted":         {"users", full("Acme"), "users?filter=traits.age+%3E+30&count=1", ""},
 		"clusters-without-runs": {"clusters", empty.plus(made{"/api/v1/consent_layers": list([]kindred.ConsentLayer{{ID: "lay_1", Name: "Matching"}})}), "clusters", ""},

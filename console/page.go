@@ -61,7 +61,7 @@ func (p *Problem) Field(name string) string {
 		return ""
 	}
 	for _, f := range p.Fields {
-		if pointer := strings.TrimSuffix(f.Pointer, "/"); pointer[strings.LastIndexByte(pointer, '/')+1:] == name {
+		if pointer := strings.TrimRight(f.Pointer, "/0123456789"); pointer[strings.LastIndexByte(pointer, '/')+1:] == name {
 			return f.Detail
 		}
 	}

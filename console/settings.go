@@ -87,8 +87,8 @@ func (p *page) removeMember() error {
 	return p.done(Path+"settings", "removed")
 }
 
-// mostSuggested bounds the traits that the form of a layer begins with.
-const mostSuggested = 20
+// suggestedTraits is how many traits the form of a layer begins with.
+const suggestedTraits = 20
 
 // suggested are the traits that matches use: what a first layer may well use, too.
 func suggested(schema *kindred.TraitSchema) (paths []string) {
@@ -96,7 +96,7 @@ func suggested(schema *kindred.TraitSchema) (paths []string) {
 		return nil
 	}
 	for _, t := range schema.Traits {
-		if t.Participates && len(paths) < mostSuggested && !strings.ContainsAny(t.Path, ", \r\n") {
+		if t.Participates && len(paths) < suggestedTraits && !strings.ContainsAny(t.Path, ", \r\n") {
 			paths = append(paths, t.Path)
 		}
 	}

@@ -229,15 +229,21 @@ func TestCampaign(t *testing.T) {
 
 func TestTheTermsOfACampaignAreCheckedAllAtOnce(t *testing.T) {
 	cluster := id.Cluster("clu_0000000000000000000000000g")
+	segment := id.Segment("seg_0000000000000000000000000g")
 	for name, s := range map[string]struct {
 		change func(*event.CampaignTerms)
 		wrong  []string
 	}{
-		"all is well":             {func(*event.CampaignTerms) {}, nil},
-		"a cluster":               {func(t *event.CampaignTerms) { t.Audience, t.Clusters = "clusters", []id.Cluster{cluster} }, nil},
-		"no clusters":             {func(t *event.CampaignTerms) { t.Audience = "clusters" }, []string{"/cluster_ids"}},
-		"clusters for all":        {func(t *event.CampaignTerms) { t.Clusters = []id.Cluster{cluster} }, []string{"/cluster_ids"}},
-		"a cluster twice":         {func(t *event.CampaignTerms) { t.Audience, t.Clusters = "clusters", []id.Cluster{cluster, cluster} }, []string{"/cluster_ids/1"}},
+		"all is well":      {func(*event.CampaignTerms) {}, nil},
+		"a cluster":        {func(t *event.CampaignTerms) { t.Audience, t.Clusters = "clusters", []id.Cluster{cluster} }, nil},
+		"no clusters":      {func(t *event.CampaignTerms) { t.Audience = "clusters" }, []string{"/cluster_ids"}},
+		"clusters for all": {func(t *event.CampaignTerms) { t.Clusters = []id.Cluster{cluster} }, []string{"/cluster_ids"}},
+		"a cluster twice":  {func(t *event.CampaignTerms) { t.Audience, t.Clusters = "clusters", []id.Cluster{cluster, cluster} }, []string{"/cluster_ids/1"}},
+		"no segments":      {func(t *event.CampaignTerms) { t.Audience = "segments" }, []string{"/segments"}},
+		"segments for all": {func(t *event.CampaignTerms) { t.Segments = &event.SegmentAudience{AnyOf: []id.Segment{segment}} }, []string{"/segments"}},
+		"a segment": {func(t *event.CampaignTerms) {
+			t.Audience, t.Segments = "segments", &event.SegmentAudience{NoneOf: []id.Segment{segment}}
+		}, nil},
 		"no cluster's id":         {func(t *event.CampaignTerms) { t.Audience, t.Clusters = "clusters", []id.Cluster{"x"} }, []string{"/cluster_ids/0"}},
 		"a window without a cap":  {func(t *event.CampaignTerms) { t.FrequencyWindow = 5 }, []string{"/frequency_window_seconds"}},
 		"an end before the start": {func(t *event.CampaignTerms) { t.StartsAt, t.EndsAt = at(2), at(1) }, []string{"/ends_at"}},

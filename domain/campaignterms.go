@@ -16,6 +16,7 @@ import (
 const (
 	AudienceAll      = "all"
 	AudienceClusters = "clusters"
+	AudienceSegments = "segments"
 )
 
 const (
@@ -25,6 +26,8 @@ const (
 	maxCampaignName = 200 // characters
 	// limit: client | clusters that a campaign is for | {maxClusters} | 422 `invalid`
 	maxClusters = 1_000
+	// limit: client | segments that a campaign is for | {maxAudienceSegments} in `any_of`, and as many in `none_of` | 422 `invalid`
+	maxAudienceSegments = 20
 	// limit: client | `frequency_cap` | {maxFrequencyCap} impressions in {maxFrequencyWindow / 86_400} days | 422 `invalid`
 	maxFrequencyCap    = 100
 	maxFrequencyWindow = 366 * 24 * 60 * 60 // seconds
@@ -45,7 +48,7 @@ func checkTerms(t, was event.CampaignTerms) (wrong []fault.Field) {
 	if !isCurrency(t.Currency) {
 		say("/currency", "must be a currency code of ISO 4217, such as EUR")
 	}
-	wrong = append(wrong, checkAudience(t.Audience, t.Clusters)...)
+	wrong = append(wrong, checkAudience(t)...)
 	const years = "must be in the years 1 to 9999 (UTC)" // what every reader of RFC 3339 can hold
 	if !sameTime(t.StartsAt, was.StartsAt) && !inYears(t.StartsAt) {
 		say("/starts_at", years)
@@ -68,28 +71,70 @@ func checkTerms(t, was event.CampaignTerms) (wrong []fault.Field) {
 	return wrong
 }
 
-func checkAudience(audience string, clusters []id.Cluster) (wrong []fault.Field) {
+func checkAudience(t event.CampaignTerms) []fault.Field {
+	one := func(pointer, detail string) []fault.Field { return []fault.Field{{Pointer: pointer, Detail: detail}} }
 	switch {
-	case audience == AudienceAll && len(clusters) > 0:
-		return []fault.Field{{Pointer: "/cluster_ids", Detail: `needs the audience "clusters"`}}
-	case audience == AudienceAll:
+	case t.Audience != AudienceAll && t.Audience != AudienceClusters && t.Audience != AudienceSegments:
+		return one("/audience", "must be all, clusters or segments")
+	case t.Audience != AudienceClusters && len(t.Clusters) > 0:
+		return one("/cluster_ids", `needs the audience "clusters"`)
+	case t.Audience != AudienceSegments && t.Segments != nil:
+		return one("/segments", `needs the audience "segments"`)
+	case t.Audience == AudienceClusters && (len(t.Clusters) == 0 || len(t.Clusters) > maxClusters):
+		return one("/cluster_ids", fmt.Sprintf("must name 1 to %d clusters", maxClusters))
+	case t.Audience == AudienceClusters:
+		return checkNamed("/cluster_ids", "a cluster", t.Clusters, map[id.Cluster]bool{})
+	case t.Audience == AudienceAll:
 		return nil
-	case audience != AudienceClusters:
-		return []fault.Field{{Pointer: "/audience", Detail: "must be all or clusters"}}
-	case len(clusters) == 0 || len(clusters) > maxClusters:
-		return []fault.Field{{Pointer: "/cluster_ids", Detail: fmt.Sprintf("must name 1 to %d clusters", maxClusters)}}
+	case t.Segments == nil || len(t.Segments.AnyOf)+len(t.Segments.NoneOf) == 0:
+		return one("/segments", "must name a segment, in any_of or none_of")
+	case len(t.Segments.AnyOf) > maxAudienceSegments:
+		return one("/segments/any_of", fmt.Sprintf("must name at most %d segments", maxAudienceSegments))
+	case len(t.Segments.NoneOf) > maxAudienceSegments:
+		return one("/segments/none_of", fmt.Sprintf("must name at most %d segments", maxAudienceSegments))
 	}
-	seen := map[id.Cluster]bool{}
-	for i, c := range clusters {
-		pointer := fmt.Sprintf("/cluster_ids/%d", i)
-		if _, err := id.Parse[id.Cluster](string(c)); err != nil {
-			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is not the id of a cluster"})
-		} else if seen[c] {
-			wrong = append(wrong, fault.Field{Pointer: pointer, Detail: "is named twice"})
+	seen := map[id.Segment]bool{}
+	return append(checkNamed("/segments/any_of", "a segment", t.Segments.AnyOf, seen),
+		checkNamed("/segments/none_of", "a segment", t.Segments.NoneOf, seen)...)
+}
+
+// checkNamed refuses what is no id, and what was seen before.
+func checkNamed[T id.Typed](pointer, what string, named []T, seen map[T]bool) (wrong []fault.Field) {
+	for i, one := range named {
+		at := fmt.Sprintf("%s/%d", pointer, i)
+		if _, err := id.Parse[T](string(one)); err != nil {
+			wrong = append(wrong, fault.Field{Pointer: at, Detail: "is not the id of " + what})
+		} else if seen[one] {
+			wrong = append(wrong, fault.Field{Pointer: at, Detail: "is named twice"})
 		}
-		seen[c] = true
+		seen[one] = true
 	}
 	return wrong
+}
+
+// Standing is where a user stands, as far as audiences ask.
+type Standing struct {
+	Clusters []id.Cluster      // that the user is in
+	In       []id.Segment      // that the user is in
+	Out      []id.Segment      // that the user is surely not in
+	Granted  []id.ConsentLayer // by the user, now
+}
+
+// Reaches says whether a campaign of these terms is for a user. What is not surely known,
+// as of a segment that is blocked, being built or no more, keeps the user out.
+func Reaches(t event.CampaignTerms, s Standing) bool {
+	switch of := t.Segments; {
+	case t.Audience == AudienceAll:
+		return true
+	case t.Audience == AudienceClusters:
+		return slices.ContainsFunc(t.Clusters, func(c id.Cluster) bool { return slices.Contains(s.Clusters, c) })
+	case of == nil || of.Layer != "" && !slices.Contains(s.Granted, of.Layer):
+		return false
+	case len(of.AnyOf) > 0 && !slices.ContainsFunc(of.AnyOf, func(one id.Segment) bool { return slices.Contains(s.In, one) }):
+		return false
+	default:
+		return !slices.ContainsFunc(of.NoneOf, func(one id.Segment) bool { return !slices.Contains(s.Out, one) })
+	}
 }
 
 // checkChange refuses terms that the campaign cannot change to any more. A
@@ -126,9 +171,16 @@ func (c *Campaign) checkChange(t event.CampaignTerms, now time.Time) error {
 
 func sameTerms(a, b event.CampaignTerms) bool {
 	return a.Name == b.Name && a.BudgetMinor == b.BudgetMinor && a.Currency == b.Currency &&
-		a.Audience == b.Audience && slices.Equal(a.Clusters, b.Clusters) &&
+		a.Audience == b.Audience && slices.Equal(a.Clusters, b.Clusters) && sameSegments(a.Segments, b.Segments) &&
 		sameTime(a.StartsAt, b.StartsAt) && sameTime(a.EndsAt, b.EndsAt) &&
 		a.FrequencyCap == b.FrequencyCap && a.FrequencyWindow == b.FrequencyWindow
+}
+
+func sameSegments(a, b *event.SegmentAudience) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Layer == b.Layer && slices.Equal(a.AnyOf, b.AnyOf) && slices.Equal(a.NoneOf, b.NoneOf)
 }
 
 func inYears(at *time.Time) bool {

@@ -10,7 +10,7 @@ import (
 // limit: client | attempts of a clustering run that fails | {maxAttempts} | it is failed
 const maxAttempts = 5
 
-// Runs is the fold of the clustering runs of one layer, of which one at a time
+// Runs is the fold of the clustering runs of one scope, of which one at a time
 // can be under way: the last that was requested.
 type Runs struct {
 	Last     event.ClusteringRequested
@@ -41,8 +41,12 @@ func (r *Runs) Apply(e event.Event) {
 // Faults: run_in_progress.
 func (r *Runs) Request(e event.ClusteringRequested) ([]event.Event, error) {
 	if r.Open {
+		of := "consent layer"
+		if r.Last.Segment != "" {
+			of = "segment"
+		}
 		return nil, fault.New(fault.Conflict, "run_in_progress",
-			"The clustering run %s of this consent layer is still under way. Wait for its end or cancel it.", r.Last.Run)
+			"The clustering run %s of this %s is still under way. Wait for its end or cancel it.", r.Last.Run, of)
 	}
 	return []event.Event{e}, nil
 }
@@ -65,7 +69,7 @@ func (r *Runs) Fail(run id.Run, attempt int, code, why string) []event.Event {
 		return nil
 	}
 	return []event.Event{event.ClusteringFailed{
-		Run: run, Layer: r.Last.Layer, Code: code, Details: "Clustering run " + string(run) + " failed. " + why,
+		Run: run, Layer: r.Last.Layer, Segment: r.Last.Segment, Code: code, Details: "Clustering run " + string(run) + " failed. " + why,
 	}}
 }
 

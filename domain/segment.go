@@ -3,6 +3,7 @@ package domain
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"kindred/domain/event"
@@ -132,6 +133,34 @@ func (s *Segments) checkReferences(segment id.Segment, layer id.ConsentLayer, re
 			seen[one] = true
 			next = append(next, of.Refers...)
 		}
+	}
+	return nil
+}
+
+// CheckAudience refuses an audience, which stands at /segments of a request, that names
+// what is not there, or what is not of its consent layer.
+// Faults: invalid.
+func (s *Segments) CheckAudience(of event.SegmentAudience) error {
+	var wrong []fault.Field
+	for _, list := range []struct {
+		pointer string
+		named   []id.Segment
+	}{{"/segments/any_of", of.AnyOf}, {"/segments/none_of", of.NoneOf}} {
+		for i, one := range list.named {
+			detail := ""
+			switch known := s.segments[one]; {
+			case known == nil:
+				detail = "is not a segment"
+			case known.Layer != of.Layer:
+				detail = "is not a segment of the same consent_layer_id"
+			default:
+				continue
+			}
+			wrong = append(wrong, fault.Field{Pointer: list.pointer + "/" + strconv.Itoa(i), Detail: detail})
+		}
+	}
+	if len(wrong) > 0 {
+		return fault.NewInvalid(wrong...)
 	}
 	return nil
 }

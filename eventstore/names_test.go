@@ -34,14 +34,14 @@ func TestStreamsAndEnvelopesStay(t *testing.T) {
 		eventstore.TraitSchemaStream(client), eventstore.WebhookStream(client, webhook), eventstore.WebhookKeysStream(client), eventstore.EndingsStream(client, webhook, day),
 		eventstore.CampaignStream(client, campaign, 0), eventstore.ImpressionsStream(client, campaign, user),
 		eventstore.EngagementStream(client, "ipr_1"), eventstore.LayerStream(client, layer), eventstore.ConsentStream(client, layer, user),
-		eventstore.AllConsentsStream(client, layer), eventstore.ConsentRequestStream(client, layer, "req_1"), eventstore.RunsStream(client, layer),
+		eventstore.AllConsentsStream(client, layer), eventstore.ConsentRequestStream(client, layer, "req_1"), eventstore.RunsStream(client, event.RunScope{Layer: layer}),
 		eventstore.AssignedStream(client, attempt), eventstore.ProfileStream(client, attempt, "clu_1"), eventstore.ClaimStream("email", [32]byte{7}),
 		eventstore.SegmentsStream(client), eventstore.SegmentTimeStream(client), eventstore.SandboxesStream(client), eventstore.SandboxStream(client),
 	}
 	if n := returningStreams(t); n != len(streams) {
 		t.Errorf("%d functions name streams, %d are listed here", n, len(streams))
 	}
-	streams = append(streams, eventstore.CampaignStream(client, campaign, 2), eventstore.ProfileStream(client, attempt, ""))
+	streams = append(streams, eventstore.CampaignStream(client, campaign, 2), eventstore.ProfileStream(client, attempt, ""), eventstore.RunsStream(client, event.RunScope{Layer: layer, Segment: "seg_1"}))
 	var lines []string
 	for _, s := range streams {
 		lines = append(lines, "stream "+string(s))

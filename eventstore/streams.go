@@ -115,9 +115,13 @@ func SegmentsStream(client id.Client) Stream { return name("segments", string(cl
 // SegmentTimeStream holds how far time has come for a client's segments.
 func SegmentTimeStream(client id.Client) Stream { return name("segmenttime", string(client)) }
 
-// RunsStream holds the clustering runs of a layer and what became of its clusters.
-func RunsStream(client id.Client, layer id.ConsentLayer) Stream {
-	return name("runs", string(client), string(layer))
+// RunsStream holds the clustering runs of a layer, or of a segment of it, and what became
+// of the clusters.
+func RunsStream(client id.Client, of event.RunScope) Stream {
+	if of.Segment == "" {
+		return name("runs", string(client), string(of.Layer))
+	}
+	return name("runs", string(client), string(of.Layer), string(of.Segment))
 }
 
 // AssignedStream holds who came into which cluster. What an attempt finds stands

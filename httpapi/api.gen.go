@@ -75,6 +75,7 @@ func (e AttentionSeverity) Valid() bool {
 const (
 	AudienceAll      Audience = "all"
 	AudienceClusters Audience = "clusters"
+	AudienceSegments Audience = "segments"
 )
 
 // Valid indicates whether the value is a known member of the Audience enum.
@@ -83,6 +84,8 @@ func (e Audience) Valid() bool {
 	case AudienceAll:
 		return true
 	case AudienceClusters:
+		return true
+	case AudienceSegments:
 		return true
 	default:
 		return false
@@ -1434,7 +1437,7 @@ type AttentionList struct {
 // AttentionSeverity `critical` are endpoints that have failed for an hour, keys that expire within 3 days, drift that is `major`, and read models that have stopped or are 10 minutes behind.
 type AttentionSeverity string
 
-// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+// Audience Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom `segments` name.
 type Audience string
 
 // AutomaticMatching While it is on, each user who is created or changes is matched in the background. A match is recorded and sent when it comes among the user's best `k` with `min_score` or more, and again when its score has moved by 0.05; at most 200 a second on average.
@@ -1463,7 +1466,7 @@ type AutomaticMatchingChange struct {
 
 // Campaign A campaign with its budget.
 type Campaign struct {
-	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+	// Audience Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom `segments` name.
 	Audience Audience `json:"audience"`
 
 	// BudgetMinor What may be spent, in minor units.
@@ -1471,7 +1474,7 @@ type Campaign struct {
 	// Example: 500000
 	BudgetMinor int64 `json:"budget_minor"`
 
-	// ClusterIDs The clusters of its audience; empty for `all`.
+	// ClusterIDs The clusters of the audience `clusters`; else empty.
 	ClusterIDs []ClusterID `json:"cluster_ids"`
 
 	// CreatedAt A time in UTC with microseconds (RFC 3339).
@@ -1505,6 +1508,11 @@ type Campaign struct {
 
 	// RemainingMinor What is left of the budget, never below 0.
 	RemainingMinor int64 `json:"remaining_minor"`
+
+	// Segments Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in, and one of `none_of` lets nobody in at all.
+	//
+	// Example: {"any_of":["seg_0123456789abcdefghijklmnop"]}
+	Segments *SegmentAudience `json:"segments,omitempty"`
 
 	// SpentMinor At most one record over the budget.
 	SpentMinor int64 `json:"spent_minor"`
@@ -1626,7 +1634,7 @@ type CampaignBudgetExhaustedDeliveryEventType string
 //
 // Example: {"status":"running"}
 type CampaignChange struct {
-	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+	// Audience Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom `segments` name.
 	Audience *Audience `json:"audience,omitempty"`
 
 	// BudgetMinor Money in minor units of the currency, such as cents.
@@ -1655,6 +1663,11 @@ type CampaignChange struct {
 	//
 	// Example: Acme
 	Name *Name `json:"name,omitempty"`
+
+	// Segments Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in, and one of `none_of` lets nobody in at all.
+	//
+	// Example: {"any_of":["seg_0123456789abcdefghijklmnop"]}
+	Segments *SegmentAudience `json:"segments,omitempty"`
 
 	// StartsAt When to start.
 	StartsAt Nullable[time.Time] `json:"starts_at,omitempty"`
@@ -1903,6 +1916,11 @@ type Cluster struct {
 
 	// Quality How well the cluster holds together.
 	Quality ClusterQuality `json:"quality"`
+
+	// SegmentID The segment whose members alone were divided; absent where that were all who grant the layer.
+	//
+	// Example: seg_0123456789abcdefghijklmnop
+	SegmentID *KeptToSegmentID `json:"segment_id,omitempty"`
 
 	// Status `retired` once a run has not found it again.
 	Status ClusterStatus `json:"status"`
@@ -2187,6 +2205,11 @@ type ClusteringCompletedData struct {
 	//
 	// Example: lay_0123456789abcdefghijklmnop
 	ConsentLayerID string `json:"consent_layer_id"`
+
+	// SegmentID The segment that the run was kept to, `seg_…`; absent where that is none.
+	//
+	// Example: seg_0123456789abcdefghijklmnop
+	SegmentID *string `json:"segment_id,omitempty"`
 }
 
 // ClusteringCompletedDelivery A clustering run has ended with clusters.
@@ -2225,6 +2248,11 @@ type ClusteringFailedData struct {
 	//
 	// Example: The run needs at least 40 users.
 	ErrorDetails string `json:"error_details"`
+
+	// SegmentID The segment that the run was kept to, `seg_…`; absent where that is none.
+	//
+	// Example: seg_0123456789abcdefghijklmnop
+	SegmentID *string `json:"segment_id,omitempty"`
 }
 
 // ClusteringFailedDelivery A clustering run has ended without clusters; the last good ones stay.
@@ -2378,6 +2406,11 @@ type ClusteringRun struct {
 
 	// Seed The same users, traits and seed give the same clusters.
 	Seed int64 `json:"seed"`
+
+	// SegmentID The segment whose members alone were divided; absent where that were all who grant the layer.
+	//
+	// Example: seg_0123456789abcdefghijklmnop
+	SegmentID *KeptToSegmentID `json:"segment_id,omitempty"`
 
 	// StartedAt A time in UTC with microseconds (RFC 3339).
 	//
@@ -3483,6 +3516,11 @@ type JudgedComparison struct {
 	Truth Truth `json:"truth"`
 }
 
+// KeptToSegmentID The segment whose members alone were divided; absent where that were all who grant the layer.
+//
+// Example: seg_0123456789abcdefghijklmnop
+type KeptToSegmentID = id.Segment
+
 // KeyID The key's id, `key_…`.
 //
 // Example: key_0123456789abcdefghijklmnop
@@ -3773,7 +3811,7 @@ type NewAPIKey struct {
 //
 // Example: {"budget_minor":500000,"currency":"EUR","frequency_cap":3,"frequency_window_seconds":86400,"name":"Spring"}
 type NewCampaign struct {
-	// Audience Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+	// Audience Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom `segments` name.
 	Audience *Audience `json:"audience,omitempty"`
 
 	// BudgetMinor Money in minor units of the currency, such as cents.
@@ -3805,6 +3843,11 @@ type NewCampaign struct {
 	// Example: Acme
 	Name Name `json:"name"`
 
+	// Segments Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in, and one of `none_of` lets nobody in at all.
+	//
+	// Example: {"any_of":["seg_0123456789abcdefghijklmnop"]}
+	Segments *SegmentAudience `json:"segments,omitempty"`
+
 	// StartsAt When to start; at once where it is left out.
 	StartsAt *time.Time `json:"starts_at,omitempty"`
 }
@@ -3824,6 +3867,11 @@ type NewClusteringRun struct {
 
 	// Seed The same users, traits and seed give the same clusters; made up where it is left out.
 	Seed *int64 `json:"seed,omitempty"`
+
+	// SegmentID Only its members are divided, `seg_…`; 503 `segment_building` while it has none yet. It is of the same layer.
+	//
+	// Example: seg_0123456789abcdefghijklmnop
+	SegmentID *string `json:"segment_id,omitempty"`
 }
 
 // NewConsentLayer A layer to create.
@@ -4487,6 +4535,22 @@ type Segment struct {
 	//
 	// Example: 2026-01-31T12:00:00.123456Z
 	UpdatedAt Timestamp `json:"updated_at"`
+}
+
+// SegmentAudience Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in, and one of `none_of` lets nobody in at all.
+//
+// Example: {"any_of":["seg_0123456789abcdefghijklmnop"]}
+type SegmentAudience struct {
+	// AnyOf Who is in one of these; everybody, where it is left out.
+	AnyOf []SegmentID `json:"any_of,omitempty"`
+
+	// Layer The layer that the segments are of; who is named grants it now. Where it is left out the segments are of no layer.
+	//
+	// Example: lay_0123456789abcdefghijklmnop
+	Layer ConsentLayerID `json:"consent_layer_id,omitempty"`
+
+	// NoneOf But for who is in one of these.
+	NoneOf []SegmentID `json:"none_of,omitempty"`
 }
 
 // SegmentBlock One reason why a segment is blocked.
@@ -5954,6 +6018,9 @@ type ListClusteringRunsParams struct {
 	// ConsentLayerID Only the runs of this layer.
 	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
 
+	// SegmentID Only the runs that were kept to this segment; where it is left out, only those that were kept to none.
+	SegmentID *string `form:"segment_id,omitempty" json:"segment_id,omitempty"`
+
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -5965,6 +6032,9 @@ type ListClusteringRunsParams struct {
 type ListClustersParams struct {
 	// ConsentLayerID Only the clusters of this layer.
 	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
+
+	// SegmentID Only the clusters of runs that were kept to this segment; where it is left out, only those of whole layers.
+	SegmentID *string `form:"segment_id,omitempty" json:"segment_id,omitempty"`
 
 	// Limit How many a page holds at most; fewer where they are large.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
@@ -8738,6 +8808,19 @@ func (siw *ServerInterfaceWrapper) ListClusteringRuns(w http.ResponseWriter, r *
 		return
 	}
 
+	// ------------- Optional query parameter "segment_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "segment_id", r.URL.Query(), &params.SegmentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "segment_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -8937,6 +9020,19 @@ func (siw *ServerInterfaceWrapper) ListClusters(w http.ResponseWriter, r *http.R
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "consent_layer_id"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consent_layer_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "segment_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "segment_id", r.URL.Query(), &params.SegmentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "segment_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
 		}
 		return
 	}

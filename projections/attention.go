@@ -35,7 +35,7 @@ func (m Clusters) Drifting(ctx context.Context, client id.Client, limit int) ([]
 }
 
 const lastFailedRuns = runColumns + ` AND r.status = 'failed'
-	AND NOT EXISTS (SELECT FROM runs n WHERE n.client = $1 AND n.layer = r.layer AND n.created_position > r.created_position AND n.status <> 'cancelled')
+	AND NOT EXISTS (SELECT FROM runs n WHERE n.client = $1 AND n.layer = r.layer AND n.segment = r.segment AND n.created_position > r.created_position AND n.status <> 'cancelled')
 	AND NOT EXISTS (SELECT FROM cluster_layers_retired l WHERE l.client = $1 AND l.layer = r.layer)
 ORDER BY r.created_position DESC LIMIT $2`
 

@@ -6,6 +6,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
 // Showable is a running campaign that a user has not seen too often.
@@ -17,17 +18,19 @@ type Showable struct {
 	Impressions int64 // of everybody
 	Clicks      int64
 	Unanswered  int // impressions of the user within a window that nothing came of
+
+	CreatedPosition eventstore.Position
 }
 
-// maxShowable bounds the campaigns that one feed chooses from; the oldest
-// count.
-// limit: client | campaigns that one feed chooses from | {maxShowable}, the oldest | the rest waits
-const maxShowable = 500
+// MaxShowable bounds the campaigns that one feed chooses from, and those that are read at
+// a time; the oldest count.
+// limit: client | campaigns that one feed chooses from | {MaxShowable}, the oldest | the rest waits
+const MaxShowable = 500
 
 // An impression is capped by the newest frequency_cap ones of its window, as
 // the command does that decides.
 const showableCampaigns = `
-SELECT c.id, c.terms, c.spent_minor, c.started_at, c.impressions, c.clicks, coalesce(seen.unanswered, 0) AS unanswered
+SELECT c.id, c.created_position, c.terms, c.spent_minor, c.started_at, c.impressions, c.clicks, coalesce(seen.unanswered, 0) AS unanswered
 FROM campaigns c
 CROSS JOIN LATERAL (SELECT coalesce((c.terms::jsonb ->> 'frequency_cap')::int, 0) AS cap,
 	make_interval(secs => (c.terms::jsonb ->> 'frequency_window_seconds')::int) AS span, -- NULL: the campaign's life
@@ -37,21 +40,31 @@ LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE i.answers = 0 AND i.shown_at > 
 		count(*) FILTER (WHERE t.span IS NULL OR i.shown_at > $3 - t.span AND i.shown_at <= t.ahead) AS within
 	FROM campaign_impressions i WHERE i.client = c.client AND i.user_id = $2 AND i.campaign = c.id) seen ON true
 WHERE c.client = $1 AND c.status = 'running' AND c.spent_minor < (c.terms::jsonb ->> 'budget_minor')::bigint
-	AND ($6::text[] IS NULL OR c.terms::jsonb ->> 'audience' = 'all' OR c.terms::jsonb -> 'cluster_ids' ?| $6)
+	AND c.created_position > $6
 	AND (t.ends IS NULL OR t.ends > $3) AND (t.cap = 0 OR seen.within < t.cap)
 ORDER BY c.created_position LIMIT $5`
 
 // Showable returns the campaigns that run now and that a user has not seen as
-// often as their frequency caps allow, in order of creation. since begins the
-// window of what was unanswered. in are the clusters that the user is in and
-// that campaigns for clusters must be for; nil: they may be for anybody.
+// often as their frequency caps allow, whomever they are for: those after a place, at
+// most MaxShowable, in order of creation. since begins the window of what was unanswered.
 // Faults: building, quarantined, stale.
-func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, in []id.Cluster) ([]Showable, error) {
-	args := []any{string(user), now, since, maxShowable, nil, event.MaxDrift}
-	if in != nil {
-		args[4] = texts(in)
-	}
-	return query(ctx, m.Reader, m, client, false, showableCampaigns, args, func(s *Showable) []any {
-		return []any{text(&s.ID), document(&s.CampaignTerms), &s.SpentMinor, &s.StartedAt, &s.Impressions, &s.Clicks, &s.Unanswered}
+func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, after eventstore.Position) ([]Showable, error) {
+	return query(ctx, m.Reader, m, client, false, showableCampaigns, []any{string(user), now, since, MaxShowable, string(after), event.MaxDrift}, func(s *Showable) []any {
+		return []any{text(&s.ID), text(&s.CreatedPosition), document(&s.CampaignTerms), &s.SpentMinor, &s.StartedAt, &s.Impressions, &s.Clicks, &s.Unanswered}
 	})
+}
+
+const campaignNaming = `
+SELECT c.id FROM campaigns c WHERE c.client = $1 AND c.status IN ('draft', 'scheduled', 'running', 'paused')
+	AND (c.terms::jsonb -> 'segments' -> 'any_of' ? $2 OR c.terms::jsonb -> 'segments' -> 'none_of' ? $2) ORDER BY c.created_position LIMIT 1`
+
+// Naming returns the oldest campaign, of those that have not ended, whose audience names a
+// segment; "" where there is none.
+// Faults: building, quarantined, stale.
+func (m Campaigns) Naming(ctx context.Context, client id.Client, segment id.Segment) (id.Campaign, error) {
+	found, err := query(ctx, m.Reader, m, client, false, campaignNaming, []any{string(segment)}, func(c *id.Campaign) []any { return []any{text(c)} })
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	return found[0], nil
 }

@@ -1,6 +1,7 @@
 package projections_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,8 +9,10 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
+	"kindred/projections/feeds"
 )
 
 func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
@@ -68,7 +71,7 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 		}
 		w.record(client, "campaign-"+string(campaign), events...)
 		at := now.Add(c.later)
-		found := must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour), nil))
+		found := must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour), ""))
 		if may := len(found) == 1; may != c.may {
 			t.Errorf("%s: may be shown: %t", c.what, may)
 			continue
@@ -84,7 +87,7 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	w.follow(projections.Campaigns{})
+	w.follow(projections.Campaigns{}, projections.Clusters{}, projections.Consent{})
 	user, now := id.Next[id.User](w.ids), time.Now()
 	ours, theirs := id.Next[id.Cluster](w.ids), id.Next[id.Cluster](w.ids)
 	run := func(audience string, clusters ...id.Cluster) id.Campaign {
@@ -98,18 +101,30 @@ func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 		run("clusters", theirs)
 	}
 	want := []id.Campaign{run("clusters", theirs, ours), run("all")}
-	for _, c := range []struct {
-		in   []id.Cluster
-		want []id.Campaign
-	}{{[]id.Cluster{ours, id.Next[id.Cluster](w.ids)}, want}, {[]id.Cluster{}, want[1:]}} {
+	feed := feeds.ShownCampaigns{
+		Model: projections.Campaigns{Reader: w.reader}, Clusters: projections.Clusters{Reader: w.reader}, Segments: projections.Segments{Reader: w.reader},
+		Clock: func(context.Context, id.Client) (time.Time, error) { return now, nil },
+	}
+	wants := func(what string, want ...id.Campaign) {
+		t.Helper()
 		var got []id.Campaign
-		for _, found := range must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), w.acme, user, now, now, c.in)) {
-			got = append(got, found.ID)
+		for _, found := range must[[]feeds.Running](t)(feed.Running(t.Context(), w.acme, user)) {
+			got = append(got, found.Campaign)
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("in %v: %s", c.in, diff)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", what, diff)
 		}
 	}
+	wants("in no cluster", want[1:]...)
+	layer := w.define(w.acme, "layer")
+	w.record(w.acme, string(eventstore.ConsentStream(w.acme, layer, user)), event.ConsentGranted{Layer: layer, User: user})
+	of := event.RunAttempt{Run: id.Next[id.Run](w.ids), Attempt: 1}
+	runs, assigned := string(eventstore.RunsStream(w.acme, event.RunScope{Layer: layer})), string(eventstore.AssignedStream(w.acme, of))
+	w.record(w.acme, runs, event.ClusteringRequested{Run: of.Run, Layer: layer, TraitPaths: []string{"age"}}, event.ClusteringStarted{Run: of.Run, Layer: layer, Attempt: 1})
+	w.record(w.acme, assigned, event.ClusteringAssigned{Run: of.Run, Layer: layer, Attempt: 1, Cluster: ours, Users: []id.User{user}})
+	w.record(w.acme, runs, event.ClusterFormed{ClusterState: event.ClusterState{Cluster: ours, Layer: layer, Run: of.Run, First: of, Size: 1, Distinctions: []event.Distinction{}}},
+		event.ClusteringCompleted{Run: of.Run, Layer: layer, Attempt: 1})
+	wants("in a cluster", want...)
 }
 
 func TestAClientWhoseCampaignsCannotBeFollowedKeepsBackNobodyElse(t *testing.T) {

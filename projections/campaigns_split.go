@@ -32,13 +32,13 @@ FROM clusters c LEFT JOIN (
 	SELECT m.cluster, m.run, count(*) AS reach, sum(u.impressions)::bigint AS impressions, sum(u.engaged)::bigint AS engaged
 	FROM campaign_users u JOIN cluster_members m ON m.client = u.client AND m.user_id = u.user_id
 	WHERE u.client = $1 AND u.campaign = $2 GROUP BY m.cluster, m.run) s ON s.cluster = c.id AND s.run = c.run
-WHERE c.client = $1 AND NOT c.retired AND (s.reach > 0 OR c.id = ANY($3))
+WHERE c.client = $1 AND NOT c.retired AND (s.reach > 0 AND c.segment = '' OR c.id = ANY($3))
 ORDER BY coalesce(s.impressions, 0) DESC, c.id LIMIT $4`
 
 // Shares divides a campaign by the clusters that its viewers are in now: those
 // with the most impressions first, those it is aimed at also without any. Who
 // is in clusters of several layers counts in each, who is in none counts
-// nowhere.
+// nowhere; clusters that are kept to a segment count where it is aimed at them.
 // Faults: building, quarantined, stale.
 func (m Campaigns) Shares(ctx context.Context, client id.Client, eventual bool, c Campaign) ([]ClusterShare, error) {
 	// The campaigns have been waited for where c was read: the clusters are left.

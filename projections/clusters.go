@@ -30,7 +30,7 @@ func (Clusters) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Clusters) Version() int { return 3 }
+func (Clusters) Version() int { return 4 }
 
 // Schema of the read model. Members of a run that has not completed are there,
 // but no cluster shows them. Who withdrew or was erased, and which layers were
@@ -41,6 +41,7 @@ CREATE TABLE runs (
 	client         text COLLATE "C" NOT NULL,
 	id             text COLLATE "C" NOT NULL,
 	layer          text COLLATE "C" NOT NULL,
+	segment        text COLLATE "C" NOT NULL, -- that it is kept to; empty: to none
 	created_position           log_position NOT NULL, -- position of the request
 	trait_paths    text[] NOT NULL,
 	k              integer NOT NULL,
@@ -60,13 +61,14 @@ CREATE TABLE runs (
 	judged         text, -- JSON of event.ClusteringJudged
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX runs_listed ON runs (client, created_position);
+CREATE INDEX runs_listed ON runs (client, segment, created_position);
 CREATE INDEX runs_open ON runs (client, created_position) WHERE status IN ('pending', 'running');
 CREATE INDEX runs_unjudged ON runs (client, created_position) WHERE status = 'completed' AND judged IS NULL;
 CREATE TABLE clusters (
 	client       text COLLATE "C" NOT NULL,
 	id           text COLLATE "C" NOT NULL,
 	layer        text COLLATE "C" NOT NULL,
+	segment      text COLLATE "C" NOT NULL, -- of its runs
 	created_position         log_position NOT NULL,
 	run          text COLLATE "C" NOT NULL, -- the last that found it
 	first_run    text COLLATE "C" NOT NULL,
@@ -83,11 +85,12 @@ CREATE TABLE clusters (
 	updated_at   timestamptz NOT NULL,
 	PRIMARY KEY (client, id)
 );
-CREATE INDEX clusters_listed ON clusters (client, created_position) WHERE NOT retired;
+CREATE INDEX clusters_listed ON clusters (client, segment, created_position) WHERE NOT retired;
 CREATE INDEX clusters_of_layer ON clusters (client, layer);
 CREATE TABLE cluster_members (
 	client  text COLLATE "C" NOT NULL,
 	layer   text COLLATE "C" NOT NULL,
+	segment text COLLATE "C" NOT NULL, -- of the run
 	run     text COLLATE "C" NOT NULL,
 	cluster text COLLATE "C" NOT NULL,
 	user_id text COLLATE "C" NOT NULL,
@@ -137,20 +140,20 @@ CREATE TABLE cluster_layers_retired (
 // Indexes of the read model (projector.LateIndexed).
 func (Clusters) Indexes() []string {
 	return []string{
-		`CREATE INDEX IF NOT EXISTS runs_in ON runs (client, status, created_position);`,
-		`CREATE INDEX IF NOT EXISTS runs_of_layer ON runs (client, layer, created_position);`,
-		`CREATE INDEX IF NOT EXISTS clusters_listed_of_layer ON clusters (client, layer, created_position) WHERE NOT retired;`,
+		`CREATE INDEX IF NOT EXISTS runs_in ON runs (client, status, segment, created_position);`,
+		`CREATE INDEX IF NOT EXISTS runs_of_layer ON runs (client, layer, segment, created_position);`,
+		`CREATE INDEX IF NOT EXISTS clusters_listed_of_layer ON clusters (client, layer, segment, created_position) WHERE NOT retired;`,
 	}
 }
 
 const (
 	insertRun = `
-INSERT INTO runs (client, id, layer, created_position, trait_paths, k, seed, created_at, min_size) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO runs (client, id, layer, created_position, trait_paths, k, seed, created_at, min_size, segment) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT DO NOTHING -- it stands in the log twice`
 	// supersedeRuns gives up judging the runs before one.
 	supersedeRuns = `
 UPDATE runs SET judged = '{"verdict":"unknown","code":"superseded"}'
-WHERE client = $1 AND layer = $2 AND id <> $3 AND status = 'completed' AND judged IS NULL`
+WHERE client = $1 AND layer = $2 AND segment = $4 AND id <> $3 AND status = 'completed' AND judged IS NULL`
 	judgeRun     = `UPDATE runs SET judged = $3 WHERE client = $1 AND id = $2`
 	setStability = `
 UPDATE clusters c SET stability = n.stability FROM unnest($3::text[], $4::float8[]) AS n (id, stability)
@@ -170,18 +173,18 @@ WHERE client = $1 AND id = $2`
 	countFlow = `
 INSERT INTO cluster_flow (client, layer, run, from_cluster, to_cluster, users)
 SELECT $1, $2, $3, coalesce(o.cluster, ''), coalesce(n.cluster, ''), count(*)
-FROM (SELECT user_id, cluster FROM cluster_members WHERE client = $1 AND layer = $2 AND run <> $3) o
-FULL JOIN (SELECT user_id, cluster FROM cluster_members WHERE client = $1 AND layer = $2 AND run = $3) n ON n.user_id = o.user_id
+FROM (SELECT user_id, cluster FROM cluster_members WHERE client = $1 AND layer = $2 AND segment = $4 AND run <> $3) o
+FULL JOIN (SELECT user_id, cluster FROM cluster_members WHERE client = $1 AND layer = $2 AND segment = $4 AND run = $3) n ON n.user_id = o.user_id
 WHERE NOT EXISTS (SELECT FROM cluster_flow WHERE client = $1 AND run = $3) -- it stands in the log twice
 GROUP BY 4, 5`
-	// dropOlder forgets all runs of a layer but one.
-	dropOlder = `DELETE FROM cluster_members WHERE client = $1 AND layer = $2 AND run <> $3`
+	// dropOlder forgets all runs of a scope but one.
+	dropOlder = `DELETE FROM cluster_members WHERE client = $1 AND layer = $2 AND segment = $4 AND run <> $3`
 
 	// insertMembers takes only what the attempt under way has found, and nobody
 	// who is not to be shown.
 	insertMembers = `
-INSERT INTO cluster_members (client, layer, run, cluster, user_id)
-SELECT $1, $2, $3, $4, u.id FROM unnest($6::text[]) AS u (id)
+INSERT INTO cluster_members (client, layer, run, cluster, user_id, segment)
+SELECT $1, $2, $3, $4, u.id, $7 FROM unnest($6::text[]) AS u (id)
 WHERE EXISTS (SELECT FROM runs r WHERE r.client = $1 AND r.id = $3 AND r.status = 'running' AND r.attempt = $5)
 	AND NOT EXISTS (SELECT FROM cluster_layers_retired l WHERE l.client = $1 AND l.layer = $2)
 	AND NOT EXISTS (SELECT FROM cluster_withdrawn w WHERE w.client = $1 AND w.layer = $2 AND w.user_id = u.id)
@@ -189,9 +192,9 @@ WHERE EXISTS (SELECT FROM runs r WHERE r.client = $1 AND r.id = $3 AND r.status 
 ON CONFLICT DO NOTHING`
 
 	upsertCluster = `
-INSERT INTO clusters (client, id, layer, created_position, run, first_run, size, label, spread, distinctions, ancestors, revision, formed_at, updated_at)
+INSERT INTO clusters (client, id, layer, created_position, run, first_run, size, label, spread, distinctions, ancestors, revision, formed_at, updated_at, segment)
 SELECT $1, $2, $3, $4, $5, $6, (SELECT count(*) FROM cluster_members WHERE client = $1 AND cluster = $2 AND run = $5),
-	$7, $8, $9, $10, $11, $12, $12
+	$7, $8, $9, $10, $11, $12, $12, coalesce((SELECT r.segment FROM runs r WHERE r.client = $1 AND r.id = $5), '')
 WHERE NOT EXISTS (SELECT FROM cluster_layers_retired l WHERE l.client = $1 AND l.layer = $3)
 ON CONFLICT (client, id) DO UPDATE SET run = excluded.run, size = excluded.size, label = excluded.label,
 	spread = excluded.spread, stability = NULL, distinctions = excluded.distinctions, ancestors = excluded.ancestors,
@@ -299,7 +302,7 @@ func applyCluster(b *pgx.Batch, r eventstore.Recorded) error {
 	client := string(r.Client)
 	switch e := r.Event.(type) {
 	case event.ClusteringAssigned:
-		b.Queue(insertMembers, client, string(e.Layer), string(e.Run), string(e.Cluster), e.Attempt, e.Users)
+		b.Queue(insertMembers, client, string(e.Layer), string(e.Run), string(e.Cluster), e.Attempt, e.Users, string(e.Segment))
 	case event.ClusterFormed:
 		return applyState(b, r, e.ClusterState, e.Ancestors)
 	case event.ClusterKept:
@@ -337,8 +340,8 @@ func applyRun(b *pgx.Batch, r eventstore.Recorded) error {
 	client := string(r.Client)
 	switch e := r.Event.(type) {
 	case event.ClusteringRequested:
-		b.Queue(insertRun, client, string(e.Run), string(e.Layer), string(r.Position), e.TraitPaths, e.K, e.Seed, r.RecordedAt, e.MinSize)
-		b.Queue(supersedeRuns, client, string(e.Layer), string(e.Run))
+		b.Queue(insertRun, client, string(e.Run), string(e.Layer), string(r.Position), e.TraitPaths, e.K, e.Seed, r.RecordedAt, e.MinSize, string(e.Segment))
+		b.Queue(supersedeRuns, client, string(e.Layer), string(e.Run), string(e.Segment))
 	case event.ClusteringStarted:
 		b.Queue(startRun, client, string(e.Run), e.Attempt, r.RecordedAt)
 		b.Queue(dropMembers, client, string(e.Run), string(e.Layer))
@@ -354,8 +357,8 @@ func applyRun(b *pgx.Batch, r eventstore.Recorded) error {
 			return fmt.Errorf("encode the clusters of %s: %w", e.Run, err)
 		}
 		b.Queue(completeRun, client, string(e.Run), r.RecordedAt, e.Users, e.SchemaVersion, e.Silhouette, string(found))
-		b.Queue(countFlow, client, string(e.Layer), string(e.Run))
-		b.Queue(dropOlder, client, string(e.Layer), string(e.Run))
+		b.Queue(countFlow, client, string(e.Layer), string(e.Run), string(e.Segment))
+		b.Queue(dropOlder, client, string(e.Layer), string(e.Run), string(e.Segment))
 	case event.ClusteringJudged:
 		judged, err := json.Marshal(e)
 		if err != nil {

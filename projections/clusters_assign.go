@@ -37,7 +37,7 @@ type AssignedTerm struct {
 	Missing bool // the user has not said it, or the layer does not permit it any more
 }
 
-const clustersFound = clusterColumns + ` AND c.layer = $2 AND NOT c.retired ORDER BY c.created_position`
+const clustersFound = clusterColumns + ` AND c.layer = $2 AND c.segment = '' AND NOT c.retired ORDER BY c.created_position`
 
 // Assign finds the cluster of the layer's last completed run that a user is nearest to, by
 // what it says now and the layer permits now, read as the run read its users. It records nothing.

@@ -39,15 +39,15 @@ func (m Clusters) sample(ctx context.Context, client id.Client, run Run, limit i
 }
 
 const runBefore = `
-SELECT r.id FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.status = 'completed' AND r.created_position < $3 ORDER BY r.created_position DESC LIMIT 1`
+SELECT r.id FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.segment = $4 AND r.status = 'completed' AND r.created_position < $3 ORDER BY r.created_position DESC LIMIT 1`
 
 const runsSince = `
-SELECT count(*) FROM (SELECT FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.status = 'completed' AND r.created_position > $3 LIMIT 1) n`
+SELECT count(*) FROM (SELECT FROM runs r WHERE r.client = $1 AND r.layer = $2 AND r.segment = $4 AND r.status = 'completed' AND r.created_position > $3 LIMIT 1) n`
 
 // current fails with a fault of kind Conflict where a run is not the last of its layer
 // that has completed: the members of others are not kept.
 func (m Clusters) current(ctx context.Context, client id.Client, run Run) error {
-	since, err := count(ctx, m.Reader, m, client, true, runsSince, string(run.Layer), string(run.CreatedPosition))
+	since, err := count(ctx, m.Reader, m, client, true, runsSince, string(run.Layer), string(run.CreatedPosition), string(run.Segment))
 	if err == nil && (since > 0 || run.Status != "completed") {
 		err = fault.New(fault.Conflict, "run_not_current", "Who is in which cluster is known of the last completed run of a layer only.")
 	}
@@ -79,7 +79,7 @@ func (m Clusters) Flows(ctx context.Context, client id.Client, run Run) (before 
 	if err != nil || len(found) == 0 {
 		return "", nil, err
 	}
-	runs, err := query(ctx, m.Reader, m, client, true, runBefore, []any{string(run.Layer), string(run.CreatedPosition)},
+	runs, err := query(ctx, m.Reader, m, client, true, runBefore, []any{string(run.Layer), string(run.CreatedPosition), string(run.Segment)},
 		func(r *id.Run) []any { return []any{text(r)} })
 	if len(runs) > 0 {
 		before = runs[0]

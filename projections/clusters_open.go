@@ -22,11 +22,11 @@ type OpenRun struct {
 const maxOpenRuns = 1_000
 
 const openRuns = `
-SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt
+SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt, segment
 FROM runs WHERE status IN ('pending', 'running') AND NOT id = ANY($1) ORDER BY client, created_position LIMIT $2`
 
 const unjudgedRuns = `
-SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt
+SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt, segment
 FROM runs WHERE status = 'completed' AND judged IS NULL AND NOT id = ANY($1) ORDER BY client, created_position LIMIT $2`
 
 // OpenRuns returns, of each client, the oldest run that has not ended and is
@@ -50,7 +50,7 @@ func (m Clusters) openRuns(ctx context.Context, sql string, except []id.Run) ([]
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r OpenRun, err error) {
-		err = row.Scan(text(&r.Client), text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, text(&r.CreatedPosition), &r.MinSize, &r.Attempt)
+		err = row.Scan(text(&r.Client), text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, text(&r.CreatedPosition), &r.MinSize, &r.Attempt, text(&r.Segment))
 		return r, err
 	})
 }

@@ -14,6 +14,7 @@ import (
 type Run struct {
 	ID              id.Run
 	Layer           id.ConsentLayer
+	Segment         id.Segment // that it is kept to; "": to none
 	TraitPaths      []string
 	K               int // 0: chosen by the run
 	MinSize         int // of a cluster; 0: chosen by the run
@@ -39,7 +40,7 @@ type Run struct {
 const runColumns = `
 SELECT r.id, r.layer, r.trait_paths, r.k, r.seed, r.status, r.attempt, r.created_at, r.started_at, r.ended_at, r.users,
 	r.schema_version, r.silhouette, r.found, r.error_code, r.error_details, p.phase, coalesce(p.share, 0) AS share, p.eta_seconds, r.created_position,
-	r.min_size, r.judged
+	r.min_size, r.judged, r.segment
 FROM runs r LEFT JOIN clustering_progress p ON p.client = r.client AND p.run = r.id AND r.status = 'running'
 WHERE r.client = $1`
 
@@ -47,6 +48,7 @@ const (
 	runsAfter = runColumns + ` AND r.created_position > $2`
 	runsIn    = ` AND r.status = $%d`
 	runsOf    = ` AND r.layer = $%d`
+	runsKept  = ` AND r.segment = $%d`
 	runsPage  = ` ORDER BY r.created_position LIMIT $%d`
 	getRun    = runColumns + ` AND r.id = $2`
 )
@@ -56,15 +58,20 @@ func scanRun(r *Run) []any {
 		text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, text(&r.Status), &r.Attempt, &r.CreatedAt, &r.StartedAt,
 		&r.EndedAt, &r.Users, &r.SchemaVersion, &r.Silhouette, document(&r.Found), text(&r.ErrorCode), text(&r.ErrorDetails),
 		text(&r.Phase), &r.Share, &r.ETASeconds, text(&r.CreatedPosition),
-		&r.MinSize, document(&r.Judged),
+		&r.MinSize, document(&r.Judged), text(&r.Segment),
 	}
 }
 
-// RunQuery selects runs. An empty field selects all.
+// Scope is what the run divides.
+func (r Run) Scope() event.RunScope { return event.RunScope{Layer: r.Layer, Segment: r.Segment} }
+
+// RunQuery selects runs. An empty field selects all, but for the Segment: then they are
+// kept to none.
 type RunQuery struct {
-	Status string
-	Layer  id.ConsentLayer
-	Page   Page
+	Status  string
+	Layer   id.ConsentLayer
+	Segment id.Segment
+	Page    Page
 }
 
 // Runs returns the clustering runs of a client in order of their request.
@@ -73,6 +80,7 @@ func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q R
 	w := where{runsAfter, []any{string(q.Page.After)}}
 	w.andText(runsIn, q.Status)
 	w.andText(runsOf, string(q.Layer))
+	w.and(runsKept, string(q.Segment))
 	w.and(runsPage, q.Page.Limit)
 	return m.runs(ctx, client, eventual, w.sql, w.args...)
 }
@@ -92,7 +100,8 @@ func (m Clusters) runs(ctx context.Context, client id.Client, eventual bool, sql
 type Cluster struct {
 	ID              id.Cluster
 	Layer           id.ConsentLayer
-	Run             id.Run // the last that found it
+	Segment         id.Segment // that its runs are kept to; "": to none
+	Run             id.Run     // the last that found it
 	FirstRun        id.Run
 	Size            int64 // members now
 	Label           string
@@ -111,13 +120,14 @@ type Cluster struct {
 
 const clusterColumns = `
 SELECT c.id, c.layer, c.run, c.first_run, c.size, c.label, c.spread, coalesce(r.silhouette, 0) AS silhouette, c.distinctions,
-	c.ancestors, c.descendants, c.retired, c.revision, c.formed_at, c.updated_at, c.created_position, c.stability
+	c.ancestors, c.descendants, c.retired, c.revision, c.formed_at, c.updated_at, c.created_position, c.stability, c.segment
 FROM clusters c LEFT JOIN runs r ON r.client = c.client AND r.id = c.run
 WHERE c.client = $1`
 
 const (
 	clustersAfter  = clusterColumns + ` AND NOT c.retired AND c.created_position > $2`
 	clustersIn     = ` AND c.layer = $%d`
+	clustersKept   = ` AND c.segment = $%d`
 	clustersPage   = ` ORDER BY c.created_position LIMIT $%d`
 	getCluster     = clusterColumns + ` AND c.id = $2`
 	clustersOfUser = clusterColumns + `
@@ -129,21 +139,22 @@ func scanCluster(c *Cluster) []any {
 	return []any{
 		text(&c.ID), text(&c.Layer), text(&c.Run), text(&c.FirstRun), &c.Size, text(&c.Label), &c.Spread, &c.Silhouette,
 		document(&c.Distinctions), &c.Ancestors, &c.Descendants, &c.Retired, &c.Revision, &c.FormedAt, &c.UpdatedAt, text(&c.CreatedPosition),
-		&c.Stability,
+		&c.Stability, text(&c.Segment),
 	}
 }
 
 // List returns the clusters that the last runs found, of a layer or of all, in
-// order of their forming.
+// order of their forming; of runs that were kept to a segment, or to none.
 // Faults: building, quarantined, stale.
-func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, page Page) ([]Cluster, error) {
+func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, of event.RunScope, page Page) ([]Cluster, error) {
 	w := where{clustersAfter, []any{string(page.After)}}
-	w.andText(clustersIn, string(layer))
+	w.andText(clustersIn, string(of.Layer))
+	w.and(clustersKept, string(of.Segment))
 	w.and(clustersPage, page.Limit)
 	return m.clusters(ctx, client, eventual, w.sql, w.args...)
 }
 
-// OfUser returns the clusters that a user is in now.
+// OfUser returns the clusters that a user is in now, also those that are kept to segments.
 // Faults: building, quarantined, stale.
 func (m Clusters) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]Cluster, error) {
 	return m.clusters(ctx, client, eventual, clustersOfUser, string(user))

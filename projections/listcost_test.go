@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/projections"
 )
@@ -64,11 +65,11 @@ FROM generate_series(1, 100000) n`, `
 INSERT INTO campaigns (client, id, created_position, terms, status, spent_minor, revision, created_at, updated_at, spends, impressions, engaged, clicks, conversions, reach)
 SELECT $1, 'cmp_' || n, lpad(n::text, 20, '0'), '{}', CASE n WHEN 100000 THEN 'running' ELSE 'completed' END, 0, 0, 'epoch', 'epoch', 0, 0, 0, 0, 0, 0
 FROM generate_series(1, 100000) n`, `
-INSERT INTO runs (client, id, layer, created_position, trait_paths, k, seed, status, created_at)
-SELECT $1, 'run_' || n, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END, lpad(n::text, 20, '0'), '{}', 0, 0, CASE n WHEN 100000 THEN 'failed' ELSE 'completed' END, 'epoch'
+INSERT INTO runs (client, segment, id, layer, created_position, trait_paths, k, seed, status, created_at)
+SELECT $1, CASE n WHEN 99999 THEN 'rare' ELSE '' END, 'run_' || n, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END, lpad(n::text, 20, '0'), '{}', 0, 0, CASE n WHEN 100000 THEN 'failed' ELSE 'completed' END, 'epoch'
 FROM generate_series(1, 100000) n`, `
-INSERT INTO clusters (client, id, layer, run, first_run, size, label, spread, distinctions, ancestors, descendants, retired, revision, formed_at, updated_at, created_position)
-SELECT $1, 'clu_' || n, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END, 'run_1', 'run_1', 0, '', 0, '[]', '{}', '{}', false, 0, 'epoch', 'epoch', lpad(n::text, 20, '0')
+INSERT INTO clusters (client, segment, id, layer, run, first_run, size, label, spread, distinctions, ancestors, descendants, retired, revision, formed_at, updated_at, created_position)
+SELECT $1, CASE n WHEN 99999 THEN 'rare' ELSE '' END, 'clu_' || n, CASE n WHEN 100000 THEN 'rare' ELSE 'often' END, 'run_1', 'run_1', 0, '', 0, '[]', '{}', '{}', false, 0, 'epoch', 'epoch', lpad(n::text, 20, '0')
 FROM generate_series(1, 100000) n`,
 	`ANALYZE users, history_events, campaigns, runs, clusters`,
 }
@@ -148,7 +149,15 @@ func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 			return len(found), err
 		},
 		"clusters of a rare layer": func() (int, error) {
-			found, err := clusters.List(t.Context(), w.acme, true, "rare", page)
+			found, err := clusters.List(t.Context(), w.acme, true, event.RunScope{Layer: "rare"}, page)
+			return len(found), err
+		},
+		"runs of a rare segment": func() (int, error) {
+			found, err := clusters.Runs(t.Context(), w.acme, true, projections.RunQuery{Segment: "rare", Page: page})
+			return len(found), err
+		},
+		"clusters of a rare segment": func() (int, error) {
+			found, err := clusters.List(t.Context(), w.acme, true, event.RunScope{Segment: "rare"}, page)
 			return len(found), err
 		},
 	} {

@@ -38,6 +38,7 @@ CREATE INDEX segment_consents_of_layer ON segment_consents (client, layer);
 CREATE TABLE segment_clustered (
 	client  text COLLATE "C" NOT NULL,
 	layer   text COLLATE "C" NOT NULL,
+	segment text COLLATE "C" NOT NULL, -- that the run is kept to; empty: to none
 	user_id text COLLATE "C" NOT NULL,
 	run     text COLLATE "C" NOT NULL,
 	attempt int NOT NULL,
@@ -59,12 +60,12 @@ CREATE INDEX segment_acts_old ON segment_acts (client, newest);`
 // knownOfUser is what rules ask of a user beside its traits.
 type knownOfUser struct {
 	granted  map[id.ConsentLayer]bool
-	clusters map[id.ConsentLayer]id.Cluster
-	acts     map[string][]time.Time // the oldest first
+	clusters map[id.ConsentLayer][]id.Cluster // of the whole layer, and of segments
+	acts     map[string][]time.Time           // the oldest first
 }
 
 func newKnown() knownOfUser {
-	return knownOfUser{map[id.ConsentLayer]bool{}, map[id.ConsentLayer]id.Cluster{}, map[string][]time.Time{}}
+	return knownOfUser{map[id.ConsentLayer]bool{}, map[id.ConsentLayer][]id.Cluster{}, map[string][]time.Time{}}
 }
 
 // facts are those of a user with what is known of it.
@@ -76,7 +77,9 @@ func (k knownOfUser) facts(of rule.Facts) rule.Facts {
 
 // inCluster asks for clusters of a layer: of no other one is any known under it.
 func (k knownOfUser) inCluster(layer id.ConsentLayer) func(string) bool {
-	return func(cluster string) bool { return layer != "" && k.clusters[layer] == id.Cluster(cluster) }
+	return func(cluster string) bool {
+		return layer != "" && slices.Contains(k.clusters[layer], id.Cluster(cluster))
+	}
 }
 
 // asked is what rules ask of users beside their traits.
@@ -123,7 +126,7 @@ func knownOf(rows []knownRow) map[id.User]knownOfUser {
 		case r.cluster == "":
 			k.granted[r.layer] = true
 		default:
-			k.clusters[r.layer] = r.cluster
+			k.clusters[r.layer] = append(k.clusters[r.layer], r.cluster)
 		}
 	}
 	return found
@@ -461,16 +464,16 @@ ON CONFLICT (client, id) DO UPDATE SET trait_paths = excluded.trait_paths`
 
 	dropRun   = `DELETE FROM segment_clustered WHERE client = $1 AND layer = $2 AND run = $3 AND NOT counts`
 	assignRun = `
-INSERT INTO segment_clustered (client, layer, user_id, run, attempt, cluster, counts)
-SELECT $1, $2, c.user_id, $3, $4, $5, false FROM segment_consents c
+INSERT INTO segment_clustered (client, layer, user_id, run, attempt, cluster, counts, segment)
+SELECT $1, $2, c.user_id, $3, $4, $5, false, $7 FROM segment_consents c
 WHERE c.client = $1 AND c.layer = $2 AND c.user_id = ANY($6) ON CONFLICT DO NOTHING`
 	// movedByRun are those whom a run takes into clusters of some, or out of them.
 	movedByRun = `
-SELECT user_id FROM (SELECT user_id, cluster FROM segment_clustered WHERE client = $1 AND layer = $2 AND counts) o
+SELECT user_id FROM (SELECT user_id, cluster FROM segment_clustered WHERE client = $1 AND layer = $2 AND segment = $6 AND counts) o
 FULL JOIN (SELECT user_id, cluster FROM segment_clustered WHERE client = $1 AND layer = $2 AND run = $3 AND attempt = $4 AND NOT counts) n USING (user_id)
 WHERE o.cluster IS DISTINCT FROM n.cluster AND (o.cluster = ANY($5) OR n.cluster = ANY($5)) ORDER BY user_id`
-	dropOtherRuns = `DELETE FROM segment_clustered WHERE client = $1 AND layer = $2 AND NOT (run = $3 AND attempt = $4)`
-	countRun      = `UPDATE segment_clustered SET counts = true WHERE client = $1 AND layer = $2 AND run = $3 AND attempt = $4`
+	dropOtherRuns = `DELETE FROM segment_clustered WHERE client = $1 AND layer = $2 AND segment = $5 AND NOT (run = $3 AND attempt = $4)`
+	countRun      = `UPDATE segment_clustered SET counts = true WHERE client = $1 AND layer = $2 AND segment = $5 AND run = $3 AND attempt = $4`
 )
 
 // applyKnown changes what rules ask of users, for many of them at once.
@@ -502,7 +505,7 @@ func (c *segmented) applyKnown(ctx context.Context, r eventstore.Recorded) error
 	case event.ClusteringFailed:
 		return run(dropRun, string(e.Layer), string(e.Run))
 	case event.ClusteringAssigned:
-		return run(assignRun, string(e.Layer), string(e.Run), e.Attempt, string(e.Cluster), texts(e.Users))
+		return run(assignRun, string(e.Layer), string(e.Run), e.Attempt, string(e.Cluster), texts(e.Users), string(e.Segment))
 	case event.ClusteringCompleted:
 		return c.completeRun(ctx, r, e)
 	}
@@ -513,14 +516,14 @@ func (c *segmented) applyKnown(ctx context.Context, r eventstore.Recorded) error
 func (c *segmented) completeRun(ctx context.Context, r eventstore.Recorded, e event.ClusteringCompleted) error {
 	var moved []string
 	if len(c.readers[clustersOf(e.Layer)]) > 0 {
-		rows, _ := c.tx.Query(ctx, movedByRun, string(c.client), string(e.Layer), string(e.Run), e.Attempt, c.asked.clusters)
+		rows, _ := c.tx.Query(ctx, movedByRun, string(c.client), string(e.Layer), string(e.Run), e.Attempt, c.asked.clusters, string(e.Segment))
 		var err error
 		if moved, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
 			return fmt.Errorf("find whom a run moves: %w", err)
 		}
 	}
 	for _, sql := range []string{dropOtherRuns, countRun} {
-		if err := do(ctx, c.tx, "complete a run", sql, string(c.client), string(e.Layer), string(e.Run), e.Attempt); err != nil {
+		if err := do(ctx, c.tx, "complete a run", sql, string(c.client), string(e.Layer), string(e.Run), e.Attempt, string(e.Segment)); err != nil {
 			return err
 		}
 	}

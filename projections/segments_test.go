@@ -156,8 +156,10 @@ func changeKnown(w *fixture, random *rand.Rand, client id.Client, pick func() id
 	w.Helper()
 	n := random.IntN(len(segmentLayers))
 	layer := segmentLayers[n]
-	run := event.RunAttempt{Run: id.Next[id.Run](id.Derived(fmt.Sprint("run ", random.IntN(2)))), Attempt: 1 + random.IntN(2)}
-	runs := string(eventstore.RunsStream(client, layer))
+	which := random.IntN(3)
+	run := event.RunAttempt{Run: id.Next[id.Run](id.Derived(fmt.Sprint("run ", which))), Attempt: 1 + random.IntN(2)}
+	of := event.RunScope{Layer: layer, Segment: []id.Segment{"", "", segmentIDs[0]}[which]}
+	runs := string(eventstore.RunsStream(client, of))
 	switch random.IntN(18) {
 	case 0, 1, 2:
 		user := pick()
@@ -174,13 +176,13 @@ func changeKnown(w *fixture, random *rand.Rand, client id.Client, pick func() id
 	case 9, 10, 11: // of one and the same cluster, so that not all moves with a run
 		for i, cluster := range segmentClusters[n] {
 			w.record(client, string(eventstore.AssignedStream(client, run)), event.ClusteringAssigned{
-				Run: run.Run, Layer: layer, Attempt: run.Attempt, Cluster: cluster, Users: slices.DeleteFunc([]id.User{pick(), pick(), pick()}, func(user id.User) bool {
+				Run: run.Run, Layer: layer, Segment: of.Segment, Attempt: run.Attempt, Cluster: cluster, Users: slices.DeleteFunc([]id.User{pick(), pick(), pick()}, func(user id.User) bool {
 					return (user[len(user)-1]%2 == 0) == (i == 0)
 				}),
 			})
 		}
 	case 12, 13:
-		completed := event.ClusteringCompleted{Run: run.Run, Layer: layer, Attempt: run.Attempt}
+		completed := event.ClusteringCompleted{Run: run.Run, Layer: layer, Segment: of.Segment, Attempt: run.Attempt}
 		before := must[[]eventstore.Recorded](w)(loaded(w, eventstore.Stream(runs)))
 		if !slices.ContainsFunc(before, func(r eventstore.Recorded) bool {
 			e, is := r.Event.(event.ClusteringCompleted)
@@ -334,8 +336,8 @@ type story struct {
 	layers          map[id.ConsentLayer][]string
 	sensitive       map[string]bool
 	granted         map[id.User]map[id.ConsentLayer]bool
-	clusters        map[id.User]map[id.ConsentLayer]id.Cluster
-	assigned        map[string]map[id.User]id.Cluster // by layer, run and attempt
+	clusters        map[id.User]map[event.RunScope]id.Cluster
+	assigned        map[string]map[id.User]id.Cluster // by layer, segment, run and attempt
 	acts            map[id.User]map[string][]time.Time
 	gone            map[id.User]bool
 }
@@ -349,7 +351,7 @@ func (w *segmentFixture) told() *story {
 		map[id.ConsentLayer][]string{},
 		map[string]bool{},
 		map[id.User]map[id.ConsentLayer]bool{},
-		map[id.User]map[id.ConsentLayer]id.Cluster{},
+		map[id.User]map[event.RunScope]id.Cluster{},
 		map[string]map[id.User]id.Cluster{},
 		map[id.User]map[string][]time.Time{},
 		map[id.User]bool{},
@@ -400,7 +402,7 @@ func (c *story) hear(w *segmentFixture, r eventstore.Recorded) {
 		delete(c.layers, e.Layer)
 		for user := range c.granted {
 			delete(c.granted[user], e.Layer)
-			delete(c.clusters[user], e.Layer)
+			c.leave(user, e.Layer)
 		}
 		c.block()
 	case event.TraitSchemaOverridden:
@@ -415,7 +417,7 @@ func (c *story) hear(w *segmentFixture, r eventstore.Recorded) {
 	case event.ConsentWithdrawn:
 		if c.layers[e.Layer] != nil {
 			delete(c.granted[e.User], e.Layer)
-			delete(c.clusters[e.User], e.Layer)
+			c.leave(e.User, e.Layer)
 			for run, users := range c.assigned {
 				if strings.HasPrefix(run, string(e.Layer)) {
 					delete(users, e.User)
@@ -425,7 +427,7 @@ func (c *story) hear(w *segmentFixture, r eventstore.Recorded) {
 	case event.ClusteringAssigned:
 		for _, user := range e.Users {
 			if c.granted[user][e.Layer] {
-				if users := at(c.assigned, fmt.Sprint(e.Layer, e.Run, e.Attempt)); users[user] == "" {
+				if users := at(c.assigned, fmt.Sprint(e.Layer, e.Segment, e.Run, e.Attempt)); users[user] == "" {
 					users[user] = e.Cluster
 				}
 			}
@@ -437,13 +439,18 @@ func (c *story) hear(w *segmentFixture, r eventstore.Recorded) {
 	case event.ClusteringFailed:
 		c.drop(e.Layer, e.Run)
 	case event.ClusteringCompleted:
+		of := event.RunScope{Layer: e.Layer, Segment: e.Segment}
 		for user := range c.clusters {
-			delete(c.clusters[user], e.Layer)
+			delete(c.clusters[user], of)
 		}
-		for user, cluster := range c.assigned[fmt.Sprint(e.Layer, e.Run, e.Attempt)] {
-			at(c.clusters, user)[e.Layer] = cluster
+		for user, cluster := range c.assigned[fmt.Sprint(e.Layer, e.Segment, e.Run, e.Attempt)] {
+			at(c.clusters, user)[of] = cluster
 		}
-		c.drop(e.Layer, "")
+		for key := range c.assigned {
+			if strings.HasPrefix(key, string(e.Layer)+string(e.Segment)+"run_") {
+				delete(c.assigned, key)
+			}
+		}
 	case event.InteractionRecorded:
 		if !c.gone[e.User] {
 			at(c.acts, e.User)[e.Kind] = append(c.acts[e.User][e.Kind], r.RecordedAt)
@@ -473,13 +480,28 @@ func at[K, L comparable, V any](of map[K]map[L]V, key K) map[L]V {
 	return of[key]
 }
 
-// drop forgets what runs of a layer have found, or one of them.
+// drop forgets what a run of a layer has found.
 func (c *story) drop(layer id.ConsentLayer, run id.Run) {
 	for key := range c.assigned {
-		if strings.HasPrefix(key, string(layer)+string(run)) {
+		if strings.HasPrefix(key, string(layer)) && strings.Contains(key, string(run)) {
 			delete(c.assigned, key)
 		}
 	}
+}
+
+// leave takes a user out of the clusters of a layer.
+func (c *story) leave(user id.User, layer id.ConsentLayer) {
+	maps.DeleteFunc(c.clusters[user], func(of event.RunScope, _ id.Cluster) bool { return of.Layer == layer })
+}
+
+// in says whether a user is in a cluster of a layer, of whatever was divided.
+func (c *story) in(user id.User, layer id.ConsentLayer, cluster id.Cluster) bool {
+	for of, is := range c.clusters[user] {
+		if of.Layer == layer && is == cluster {
+			return true
+		}
+	}
+	return false
 }
 
 // carries takes over a rule, and finds what is to count together with it.
@@ -541,7 +563,7 @@ func (w *segmentFixture) brute(now time.Time) map[id.Segment][]id.User {
 		in = func(segment string) bool {
 			of, facts := c.serving[id.Segment(segment)], facts
 			facts.InSegment = in
-			facts.InCluster = func(cluster string) bool { return c.clusters[user][of.layer] == id.Cluster(cluster) }
+			facts.InCluster = func(cluster string) bool { return c.in(user, of.layer, id.Cluster(cluster)) }
 			return of.rule != nil && !of.blocked && (of.layer == "" || c.granted[user][of.layer]) && of.rule.Judge(&facts) == rule.True
 		}
 		for segment := range c.serving {
@@ -676,6 +698,7 @@ func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 			if diff := cmp.Diff(want, w.stored()); diff != "" {
 				t.Fatalf("step %d: by brute force (-) and by the model (+):\n%s", n, diff)
 			}
+			w.standAs(rand.New(rand.NewPCG(1, uint64(n))), want)
 			for segment := range want {
 				if followers[segment] == nil {
 					followers[segment] = &follower{}
@@ -696,6 +719,56 @@ func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 	}
 	if diff := cmp.Diff(w.rows(w.pool, projector.ID(w.model)), w.rows(tables.tx, "trial")); diff != "" {
 		t.Errorf("lived (-) and built anew (+):\n%s", diff)
+	}
+}
+
+// standAs compares where users stand with the members of segments, and whom random
+// audiences reach with whom they name one by one.
+func (w *segmentFixture) standAs(random *rand.Rand, members map[id.Segment][]id.User) {
+	w.Helper()
+	c := w.told()
+	known := func(segment id.Segment) bool { of, serves := c.serving[segment]; return serves && !of.blocked }
+	in := func(user id.User) func(id.Segment) bool {
+		return func(segment id.Segment) bool { return slices.Contains(members[segment], user) }
+	}
+	some := func() (named []id.Segment) {
+		for _, segment := range segmentIDs {
+			if random.IntN(6) == 0 {
+				named = append(named, segment)
+			}
+		}
+		return named
+	}
+	reached := 0
+	for user := range w.traits {
+		var at domain.Standing
+		var err error
+		if at.In, at.Out, at.Granted, err = w.model.Standing(w.Context(), w.acme, true, user, segmentIDs); err != nil {
+			w.Fatal(err)
+		}
+		for range 20 {
+			of := &event.SegmentAudience{AnyOf: some(), NoneOf: some(), Layer: []id.ConsentLayer{"", segmentLayers[0], segmentLayers[1]}[random.IntN(3)]}
+			want := (of.Layer == "" || c.granted[user][of.Layer]) && (len(of.AnyOf) == 0 || slices.ContainsFunc(of.AnyOf, in(user))) &&
+				!slices.ContainsFunc(of.NoneOf, func(segment id.Segment) bool { return !known(segment) || in(user)(segment) })
+			if got := domain.Reaches(event.CampaignTerms{Audience: domain.AudienceSegments, Segments: of}, at); got != want {
+				w.Fatalf("%+v reaches %s: %t; it stands at %+v", of, user, got, at)
+			}
+			if want {
+				reached++
+			}
+		}
+	}
+	users := slices.Sorted(maps.Keys(w.traits))
+	for segment := range c.serving {
+		if got := must[[]id.User](w)(w.model.Among(w.Context(), w.acme, segment, users)); !slices.Equal(got, members[segment]) {
+			w.Fatalf("among all in %s are %v, not %v", segment, got, members[segment])
+		}
+	}
+	if reached == 0 && len(w.traits) > 3 {
+		w.Error("no audience ever reached anybody")
+	}
+	if in, out, granted, err := w.model.Standing(w.Context(), w.bolt, true, id.Next[id.User](w.ids), segmentIDs); err != nil || len(in)+len(out)+len(granted) > 0 {
+		w.Errorf("somebody who is not there is in %v, out of %v, grants %v: %v", in, out, granted, err)
 	}
 }
 
@@ -783,7 +856,7 @@ func TestWhoWithdrewIsInNoClusterUntilTheNextRun(t *testing.T) {
 	run := func() {
 		of := event.RunAttempt{Run: id.Next[id.Run](w.ids), Attempt: 1}
 		w.record(w.acme, string(eventstore.AssignedStream(w.acme, of)), event.ClusteringAssigned{Run: of.Run, Layer: layer, Attempt: 1, Cluster: cluster, Users: []id.User{user}})
-		w.record(w.acme, string(eventstore.RunsStream(w.acme, layer)), event.ClusteringCompleted{Run: of.Run, Layer: layer, Attempt: 1})
+		w.record(w.acme, string(eventstore.RunsStream(w.acme, event.RunScope{Layer: layer})), event.ClusteringCompleted{Run: of.Run, Layer: layer, Attempt: 1})
 	}
 	wants := func(segments int) {
 		t.Helper()

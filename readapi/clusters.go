@@ -15,9 +15,9 @@ import (
 // ListClusteringRuns lists the clustering runs of the client.
 func (a *API) ListClusteringRuns(ctx context.Context, r httpapi.ListClusteringRunsRequestObject) (httpapi.ListClusteringRunsResponseObject, error) {
 	query := projections.RunQuery{
-		Status: string(httpapi.Or(r.Params.Status, "")), Layer: id.ConsentLayer(httpapi.Or(r.Params.ConsentLayerID, "")),
+		Status: string(httpapi.Or(r.Params.Status, "")), Layer: id.ConsentLayer(httpapi.Or(r.Params.ConsentLayerID, "")), Segment: id.Segment(httpapi.Or(r.Params.SegmentID, "")),
 	}
-	data, next, err := list(ctx, a, filtered("clustering_runs", query.Status, string(query.Layer)), r.Params.Limit, r.Params.Cursor,
+	data, next, err := list(ctx, a, keptTo(filtered("clustering_runs", query.Status, string(query.Layer)), query.Segment), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Run, error) {
 			query.Page = page
 			return projections.Clusters{Reader: a.Reader}.Runs(ctx, client, eventual, query)
@@ -83,12 +83,20 @@ func (a *API) GetClusteringFlow(ctx context.Context, r httpapi.GetClusteringFlow
 
 // ListClusters lists the clusters that the last runs have found.
 func (a *API) ListClusters(ctx context.Context, r httpapi.ListClustersRequestObject) (httpapi.ListClustersResponseObject, error) {
-	layer := id.ConsentLayer(httpapi.Or(r.Params.ConsentLayerID, ""))
-	data, next, err := list(ctx, a, filtered("clusters", string(layer)), r.Params.Limit, r.Params.Cursor,
+	of := event.RunScope{Layer: id.ConsentLayer(httpapi.Or(r.Params.ConsentLayerID, "")), Segment: id.Segment(httpapi.Or(r.Params.SegmentID, ""))}
+	data, next, err := list(ctx, a, keptTo(filtered("clusters", string(of.Layer)), of.Segment), r.Params.Limit, r.Params.Cursor,
 		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Cluster, error) {
-			return projections.Clusters{Reader: a.Reader}.List(ctx, client, eventual, layer, page)
+			return projections.Clusters{Reader: a.Reader}.List(ctx, client, eventual, of, page)
 		}, func(c projections.Cluster) eventstore.Position { return c.CreatedPosition }, clusterBody)
 	return httpapi.ListClusters200JSONResponse{Data: data, NextCursor: next}, err
+}
+
+// keptTo names a list by the segment that its runs are kept to; "": as it was named before.
+func keptTo(list string, segment id.Segment) string {
+	if segment == "" {
+		return list
+	}
+	return filtered(list, "kept to", string(segment))
 }
 
 // GetCluster shows a cluster.
@@ -172,7 +180,7 @@ func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, err
 
 func runBody(r projections.Run) httpapi.ClusteringRun {
 	body := httpapi.ClusteringRun{
-		ID: r.ID, ConsentLayerID: r.Layer, Status: httpapi.RunStatus(r.Status), K: httpapi.OrNull(r.K), MinSize: httpapi.OrNull(r.MinSize), Seed: r.Seed, TraitPaths: r.TraitPaths,
+		ID: r.ID, ConsentLayerID: r.Layer, SegmentID: httpapi.OrNull(r.Segment), Status: httpapi.RunStatus(r.Status), K: httpapi.OrNull(r.K), MinSize: httpapi.OrNull(r.MinSize), Seed: r.Seed, TraitPaths: r.TraitPaths,
 		InputPosition: string(r.CreatedPosition), Users: r.Users, SchemaVersion: r.SchemaVersion, ErrorCode: httpapi.OrNull(r.ErrorCode),
 		ErrorDetails: httpapi.OrNull(r.ErrorDetails), CreatedAt: httpapi.Time{Time: r.CreatedAt}, StartedAt: httpapi.TimeOrNull(r.StartedAt), EndedAt: httpapi.TimeOrNull(r.EndedAt),
 		Clusters: each(r.Found, func(c event.ClusterSummary) httpapi.ClusterSummary {
@@ -228,7 +236,7 @@ func clusterBody(c projections.Cluster) httpapi.Cluster {
 		status = httpapi.ClusterRetired
 	}
 	return httpapi.Cluster{
-		ID: c.ID, ConsentLayerID: c.Layer, Label: c.Label, ClusterSize: c.Size, Status: status,
+		ID: c.ID, ConsentLayerID: c.Layer, SegmentID: httpapi.OrNull(c.Segment), Label: c.Label, ClusterSize: c.Size, Status: status,
 		Quality: httpapi.ClusterQuality{Silhouette: c.Silhouette, Spread: c.Spread, Stability: c.Stability},
 		Traits: each(c.Distinctions, func(d event.Distinction) httpapi.ClusterTrait {
 			return httpapi.ClusterTrait{

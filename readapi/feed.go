@@ -64,8 +64,7 @@ func (a *API) feedFilter(ctx context.Context, text, segment *string, within even
 	}
 	var asked *rule.Rule
 	if text != nil {
-		var err error
-		if asked, err = rule.ParseAt("filter", *text, rule.Pairs); err != nil {
+		if asked, err = a.rule(ctx, "filter", *text, rule.Pairs, projections.ConsentLayer{ID: within.Layer, TraitPaths: within.TraitPaths}); err != nil {
 			return nil, err
 		}
 		if within.Layer != "" {

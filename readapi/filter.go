@@ -75,13 +75,18 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 
 // userRule reads a rule of users at a place of a request, under a consent layer or none.
 func (a *API) userRule(ctx context.Context, pointer, text string, layer projections.ConsentLayer) (*rule.Rule, error) {
+	return a.rule(ctx, pointer, text, rule.Users, layer)
+}
+
+// rule reads a rule at a place of a request, under a consent layer or none.
+func (a *API) rule(ctx context.Context, pointer, text string, scope rule.Scope, layer projections.ConsentLayer) (*rule.Rule, error) {
 	client, eventual := asked(ctx)
 	decided, err := projections.TraitSchemas{Reader: a.Reader}.Sensitive(ctx, client, eventual)
 	if err != nil {
 		return nil, err
 	}
 	bounds := rule.Bounds{Layered: layer.ID != "", Paths: layer.TraitPaths, Decided: decided}
-	parsed, err := rule.ParseWithin(pointer, text, rule.Users, bounds)
+	parsed, err := rule.ParseWithin(pointer, text, scope, bounds)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +131,7 @@ func (a *API) filteredMembers(ctx context.Context, cluster projections.Cluster, 
 	}
 	var parsed *rule.Rule
 	if p.Filter != nil {
-		if parsed, err = rule.ParseAt("filter", *p.Filter, rule.Users); err != nil {
+		if parsed, err = a.userRule(ctx, "filter", *p.Filter, layer); err != nil {
 			return nil, err
 		}
 		if err := parsed.Permitted("filter", layer.TraitPaths); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -177,7 +178,7 @@ func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, pa
 			return stateItem{httpapi.HistoryStateItem{Campaign: new(campaignBody(c))}, c.CreatedPosition, 0}
 		}), err
 	case httpapi.StateClusters:
-		found, err := projections.Clusters{Reader: s.Reader}.List(ctx, s.Client, true, "", page)
+		found, err := projections.Clusters{Reader: s.Reader}.List(ctx, s.Client, true, event.RunScope{}, page)
 		return each(found, func(c projections.Cluster) stateItem {
 			return stateItem{httpapi.HistoryStateItem{Cluster: new(clusterBody(c))}, c.CreatedPosition, 0}
 		}), err

@@ -3,6 +3,7 @@ package readapi
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 
 	"kindred/eventstore"
@@ -62,6 +63,7 @@ func (a *API) GetMemberships(ctx context.Context, r httpapi.GetMembershipsReques
 	if err != nil {
 		return nil, err
 	}
+	clusters = slices.DeleteFunc(clusters, func(c projections.Cluster) bool { return c.Segment != "" }) // one of a layer at most
 	layers, err := projections.Consent{Reader: a.Reader}.LayersOf(ctx, client, eventual, user)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/clustering"
+	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -21,9 +22,9 @@ import (
 
 // OpenRun is a clustering run that was requested and has not ended.
 type OpenRun struct {
-	Client     id.Client
-	Run        id.Run
-	Layer      id.ConsentLayer
+	Client id.Client
+	Run    id.Run
+	event.RunScope
 	TraitPaths []string
 	K          int
 	Seed       int64
@@ -65,6 +66,10 @@ type Inputs interface {
 	// Granted returns, in order of their ids, the users who had granted a layer
 	// at a position and have not withdrawn since.
 	Granted(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) ([]id.User, error)
+	// Among returns those of some users who are in a segment now, in the same order, once
+	// what the log says up to a position is known of it. It fails with a fault of kind
+	// Missing where the segment is no more.
+	Among(ctx context.Context, client id.Client, segment id.Segment, at eventstore.Position, users []id.User) ([]id.User, error)
 	// Traits returns what users say now, in order of their ids. Who is not
 	// there any more is left out.
 	Traits(ctx context.Context, client id.Client, users []id.User) ([]UserTraits, error)
@@ -287,7 +292,7 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) 
 	number, tooLong := memory.waits(run.Run, c.Now())
 	var err error
 	if number == 0 {
-		number, err = c.Commands.StartRun(ctx, call, run.Layer, run.Run)
+		number, err = c.Commands.StartRun(ctx, call, run.RunScope, run.Run)
 		if err == nil && number == 0 {
 			return
 		}
@@ -309,7 +314,7 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) 
 	}
 	if err != nil && code != "" {
 		log.InfoContext(ctx, "clustering run failed", "code", code)
-		if err = c.Commands.FailRun(ctx, call, run.Layer, run.Run, number, code, why); err == nil {
+		if err = c.Commands.FailRun(ctx, call, run.RunScope, run.Run, number, code, why); err == nil {
 			status = runFailed
 		}
 	} else if err == nil {
@@ -330,6 +335,8 @@ func (a *attempt) excuse(ctx context.Context, err error) (code, why string) {
 	case err == nil || ctx.Err() != nil:
 	case fault.Is(err, "consent_layer_unknown"):
 		return "consent_layer_gone", "The consent layer has been retired."
+	case fault.Is(err, "segment_unknown"):
+		return "segment_gone", "The segment has been retired."
 	case errors.Is(err, errTooLarge):
 		return "time_or_memory_limit", fmt.Sprintf("The %d users have too many different traits to be compared in memory. "+
 			"Permit fewer trait paths in the consent layer, or ignore those with many values.", len(a.users))

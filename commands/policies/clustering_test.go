@@ -25,6 +25,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/seal"
@@ -42,6 +43,7 @@ type clusteringFixture struct {
 	read []eventstore.Recorded // of the log, so far
 
 	reading func(ctx context.Context) error // before traits are read; may be nil
+	in      map[id.Segment]map[id.User]bool // who is in the segments that are ready
 }
 
 func newClusteringFixture(t *testing.T) *clusteringFixture {
@@ -54,7 +56,7 @@ func newClusteringFixture(t *testing.T) *clusteringFixture {
 	entropy := &steadyEntropy{from: rand.NewChaCha8([32]byte{})}
 	o := &clusteringFixture{T: t, store: memstore.New("test")}
 	o.log = &eventstore.Log{Store: o.store, Vault: seal.New(seal.NewMemory(), master, entropy), Registry: event.All(), Now: time.Now}
-	o.Commands = &commands.Commands{Log: o.log, Entropy: entropy, LastDecision: unknown}
+	o.Commands = &commands.Commands{Log: o.log, Entropy: entropy, LastDecision: unknown, Filter: o}
 	return o
 }
 
@@ -95,7 +97,7 @@ func (o *clusteringFixture) populate(name string, users int, traits func(i int) 
 
 func (o *clusteringFixture) request(call commands.Call, layer id.ConsentLayer, k int) commands.Run {
 	o.Helper()
-	run, err := o.RequestRun(o.Context(), call, commands.RequestRun{Layer: layer, K: k})
+	run, err := o.RequestRun(o.Context(), call, commands.RequestRun{RunScope: event.RunScope{Layer: layer}, K: k})
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -192,7 +194,7 @@ func (o *clusteringFixture) Next(_ context.Context, except []id.Run) (open []Ope
 		}
 		seen[r.Client] = true
 		open = append(open, OpenRun{
-			Client: r.Client, Run: e.Run, Layer: e.Layer, TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
+			Client: r.Client, Run: e.Run, RunScope: e.Scope(), TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
 			CreatedAt: r.RecordedAt, Position: r.Position,
 		})
 	}
@@ -201,12 +203,12 @@ func (o *clusteringFixture) Next(_ context.Context, except []id.Run) (open []Ope
 
 // Unjudged implements [Runs] by reading the log.
 func (o *clusteringFixture) Unjudged(_ context.Context, except []id.Run) (open []OpenRun, err error) {
-	last, attempts := map[id.ConsentLayer]OpenRun{}, map[id.Run]int{}
+	last, attempts := map[event.RunScope]OpenRun{}, map[id.Run]int{}
 	for _, r := range o.records() {
 		switch e := r.Event.(type) {
 		case event.ClusteringRequested:
-			last[e.Layer] = OpenRun{
-				Client: r.Client, Run: e.Run, Layer: e.Layer, TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
+			last[e.Scope()] = OpenRun{
+				Client: r.Client, Run: e.Run, RunScope: e.Scope(), TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
 				CreatedAt: r.RecordedAt, Position: r.Position,
 			}
 		case event.ClusteringCompleted:
@@ -293,6 +295,33 @@ func (o *clusteringFixture) Granted(_ context.Context, _ id.Client, layer id.Con
 	}
 	slices.Sort(users)
 	return users, nil
+}
+
+// Among implements [Inputs].
+func (o *clusteringFixture) Among(_ context.Context, _ id.Client, segment id.Segment, _ eventstore.Position, users []id.User) ([]id.User, error) {
+	in, is := o.in[segment]
+	if !is {
+		return nil, fault.New(fault.Missing, "segment_unknown", "There is no such segment.")
+	}
+	return slices.DeleteFunc(slices.Clone(users), func(u id.User) bool { return !in[u] }), nil
+}
+
+// Named implements [commands.Filter].
+func (o *clusteringFixture) Named(context.Context, id.Client, *rule.Filter, id.User, []id.User) (map[id.User]bool, error) {
+	return nil, nil
+}
+
+// CheckNamed implements [commands.Filter].
+func (o *clusteringFixture) CheckNamed(context.Context, id.Client, bool, string, *rule.Rule, id.ConsentLayer) error {
+	return nil
+}
+
+// Ready implements [commands.Filter].
+func (o *clusteringFixture) Ready(_ context.Context, _ id.Client, _ bool, _ string, segment id.Segment, _ event.Within) error {
+	if o.in[segment] == nil {
+		return fault.New(fault.Unavailable, "segment_building", "It has no members yet.")
+	}
+	return nil
 }
 
 // Traits implements [Inputs].
@@ -559,7 +588,7 @@ func TestACancelledRunStopsAndLeavesRoom(t *testing.T) {
 		o := newClusteringFixture(t)
 		call, layer := o.populate("acme", 60, kinds)
 		run := o.request(call, layer, 0)
-		_, err := o.RequestRun(t.Context(), call, commands.RequestRun{Layer: layer})
+		_, err := o.RequestRun(t.Context(), call, commands.RequestRun{RunScope: event.RunScope{Layer: layer}})
 		if !fault.Is(err, "run_in_progress") {
 			t.Fatalf("a second run: %v", err)
 		}
@@ -575,7 +604,7 @@ func TestACancelledRunStopsAndLeavesRoom(t *testing.T) {
 		o.until(o.process(o.store, 1), func() bool {
 			select {
 			case <-reading:
-				if _, err := o.CancelRun(t.Context(), call, layer, run.Run); err != nil {
+				if _, err := o.CancelRun(t.Context(), call, event.RunScope{Layer: layer}, run.Run); err != nil {
 					t.Fatal(err)
 				}
 			default:
@@ -585,7 +614,7 @@ func TestACancelledRunStopsAndLeavesRoom(t *testing.T) {
 		if took := time.Duration(stopped.Load()); took > time.Second {
 			t.Errorf("it went on for %s", took)
 		}
-		if _, err := o.CancelRun(t.Context(), call, layer, run.Run); err != nil {
+		if _, err := o.CancelRun(t.Context(), call, event.RunScope{Layer: layer}, run.Run); err != nil {
 			t.Errorf("cancelled twice: %v", err)
 		}
 		o.reading = nil
@@ -594,7 +623,7 @@ func TestACancelledRunStopsAndLeavesRoom(t *testing.T) {
 		if done := facts[event.ClusteringCompleted](o); len(done) != 1 || done[0].Run != next.Run || len(facts[event.ClusteringFailed](o)) != 0 {
 			t.Errorf("completed %v", done)
 		}
-		_, err = o.CancelRun(t.Context(), call, layer, next.Run)
+		_, err = o.CancelRun(t.Context(), call, event.RunScope{Layer: layer}, next.Run)
 		if !fault.Is(err, "run_ended") {
 			t.Errorf("cancelled after its end: %v", err)
 		}
@@ -674,7 +703,7 @@ func TestAFailureKeepsTheLastGoodRun(t *testing.T) {
 		}
 		o.request(call, layer, 0)
 		o.until(o.process(o.store, 1), o.ends(2))
-		last, err := o.LastDivision(t.Context(), call.Client, layer)
+		last, err := o.LastDivision(t.Context(), call.Client, event.RunScope{Layer: layer})
 		if err != nil || last.Completed.Run != good.Run || len(last.Clusters) != len(last.Completed.Clusters) {
 			t.Errorf("the last division is %+v, %v", last, err)
 		}

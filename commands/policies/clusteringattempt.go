@@ -42,6 +42,7 @@ type attempt struct {
 	run    OpenRun
 	number int
 	memory *memory
+	judges bool // a run that completed
 	report reporter
 
 	users    []id.User // in order of their ids; once they are encoded, in step with the points
@@ -138,15 +139,37 @@ func (a *attempt) readUsers(ctx context.Context) (err error) {
 	if a.users, err = a.Inputs.Granted(ctx, a.run.Client, a.run.Layer, a.run.Position); err != nil {
 		return err
 	}
-	if n, least := len(a.users), 2*clustering.MinMembers; n < least {
-		return &clustering.Failure{Code: clustering.NotEnoughUsers, Detail: fmt.Sprintf(
-			"There are %d users who have granted the consent layer, and at least %d are needed.", n, least)}
+	who := "who have granted the consent layer"
+	if a.run.Segment != "" {
+		who += " and are in the segment"
+		if a.users, err = a.inSegment(ctx); err != nil {
+			return err
+		}
 	}
-	if a.last, err = a.Commands.LastDivision(ctx, a.run.Client, a.run.Layer); err != nil {
+	if n, least := len(a.users), 2*clustering.MinMembers; n < least {
+		return &clustering.Failure{Code: clustering.NotEnoughUsers, Detail: fmt.Sprintf("There are %d users %s, and at least %d are needed.", n, who, least)}
+	}
+	if a.last, err = a.Commands.LastDivision(ctx, a.run.Client, a.run.RunScope); err != nil {
 		return err
 	}
 	a.schema, err = a.inferSchema(ctx)
 	return err
+}
+
+// inSegment are the users who are in the segment that the run is kept to, now; of a run
+// that is judged, those who were when it read them and came into a cluster.
+func (a *attempt) inSegment(ctx context.Context) ([]id.User, error) {
+	if !a.judges {
+		return a.Inputs.Among(ctx, a.run.Client, a.run.Segment, a.run.Position, a.users)
+	}
+	assigned, err := a.Commands.Assignments(ctx, a.run.Client, event.RunAttempt{Run: a.run.Run, Attempt: a.run.Attempt})
+	in := map[id.User]bool{}
+	for _, users := range assigned {
+		for _, u := range users {
+			in[u] = true
+		}
+	}
+	return slices.DeleteFunc(a.users, func(u id.User) bool { return !in[u] }), err
 }
 
 // inferSchema learns the schema from the same users as traits.Infer would draw
@@ -318,7 +341,7 @@ func (a *attempt) publish(ctx context.Context, found findings) error {
 			return err
 		}
 	}
-	at, err := a.Commands.Assign(ctx, a.call(), a.run.Layer, a.itself(), assigned)
+	at, err := a.Commands.Assign(ctx, a.call(), a.run.RunScope, a.itself(), assigned)
 	if err != nil {
 		return err
 	}
@@ -394,7 +417,7 @@ func (f findings) division(a *attempt, assigned []commands.Assigned) (commands.D
 
 func (f findings) divisionOf(a *attempt, assigned []commands.Assigned, shown int) commands.Division {
 	d := commands.Division{Completed: event.ClusteringCompleted{
-		Run: a.run.Run, Layer: a.run.Layer, Attempt: a.number,
+		Run: a.run.Run, Layer: a.run.Layer, Segment: a.run.Segment, Attempt: a.number,
 		SchemaVersion: a.schema.Version, Schema: a.hash, Silhouette: a.result.Silhouette,
 	}}
 	for j := range a.clusters {

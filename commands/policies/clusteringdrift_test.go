@@ -79,11 +79,11 @@ func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
 		o := newClusteringFixture(t)
 		call, layer := o.populate("acme", 0, kinds)
 		run := o.request(call, layer, tt.clusters)
-		number, err := o.StartRun(t.Context(), call, layer, run.Run)
+		number, err := o.StartRun(t.Context(), call, event.RunScope{Layer: layer}, run.Run)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &attempt{run: OpenRun{Client: call.Client, Run: run.Run, Layer: layer}, number: number}
+		a := &attempt{run: OpenRun{Client: call.Client, Run: run.Run, RunScope: event.RunScope{Layer: layer}}, number: number}
 		a.result.Spreads = make([]float64, tt.clusters)
 		ids := id.Derived("clusters")
 		drift := clustering.Drift{Judged: true}

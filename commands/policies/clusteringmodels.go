@@ -27,7 +27,7 @@ func openRuns(found []projections.OpenRun, err error) ([]OpenRun, error) {
 	open := make([]OpenRun, len(found))
 	for i, run := range found {
 		open[i] = OpenRun{
-			Client: run.Client, Run: run.ID, Layer: run.Layer, TraitPaths: run.TraitPaths, K: run.K, Seed: run.Seed,
+			Client: run.Client, Run: run.ID, RunScope: run.Scope(), TraitPaths: run.TraitPaths, K: run.K, Seed: run.Seed,
 			MinSize: run.MinSize, Attempt: run.Attempt, CreatedAt: run.CreatedAt, Position: run.CreatedPosition,
 		}
 	}
@@ -60,11 +60,16 @@ type ModelledInputs struct {
 	Clusters projections.Clusters
 	Consent  projections.Consent
 	Users    projections.Users
+	Segments projections.Segments
 }
 
 // Reached implements [Inputs].
 func (i ModelledInputs) Reached(ctx context.Context, client id.Client, at eventstore.Position) error {
-	for _, model := range []projector.Projection{i.Users, i.Consent, i.Clusters} {
+	return i.reached(ctx, client, at, i.Users, i.Consent, i.Clusters)
+}
+
+func (i ModelledInputs) reached(ctx context.Context, client id.Client, at eventstore.Position, models ...projector.Projection) error {
+	for _, model := range models {
 		for {
 			err := i.Progress.Wait(ctx, model, client, at)
 			if err == nil {
@@ -82,6 +87,15 @@ func (i ModelledInputs) Reached(ctx context.Context, client id.Client, at events
 // Faults: building, quarantined, stale.
 func (i ModelledInputs) Granted(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) ([]id.User, error) {
 	return i.Consent.GrantedAt(ctx, client, layer, at)
+}
+
+// Among implements [Inputs].
+// Faults: building, quarantined, segment_building, segment_unknown, stale.
+func (i ModelledInputs) Among(ctx context.Context, client id.Client, segment id.Segment, at eventstore.Position, users []id.User) ([]id.User, error) {
+	if err := i.reached(ctx, client, at, i.Segments); err != nil {
+		return nil, err
+	}
+	return i.Segments.Among(ctx, client, segment, users)
 }
 
 // Traits implements [Inputs].

@@ -16,11 +16,11 @@ import (
 // judge makes one attempt to judge a completed run.
 func (c *Clustering) judge(ctx context.Context, run OpenRun, memory *memory) {
 	call := commands.Call{Client: run.Client, Actor: policyName}
-	number, err := c.Commands.StartJudging(ctx, call, run.Layer, run.Run)
+	number, err := c.Commands.StartJudging(ctx, call, run.RunScope, run.Run)
 	if err != nil || number == 0 {
 		return
 	}
-	a := &attempt{Clustering: c, run: run, number: number, memory: memory}
+	a := &attempt{Clustering: c, run: run, number: number, memory: memory, judges: true}
 	verdict := event.ClusteringJudged{Run: run.Run, Layer: run.Layer}
 	err = guarded(func() error {
 		return a.timed(ctx, func(ctx context.Context) error { return a.findVerdict(ctx, &verdict) })
@@ -30,7 +30,7 @@ func (c *Clustering) judge(ctx context.Context, run OpenRun, memory *memory) {
 		verdict.Verdict, verdict.Code, err = domain.VerdictUnknown, code, nil
 	}
 	if err == nil {
-		err = c.Commands.JudgeRun(ctx, call, verdict)
+		err = c.Commands.JudgeRun(ctx, call, run.RunScope, verdict)
 	}
 	if err != nil && ctx.Err() == nil {
 		c.Logger.WarnContext(ctx, "verdict on a clustering run interrupted, trying again",

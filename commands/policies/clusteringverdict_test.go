@@ -48,7 +48,7 @@ func TestACompletedRunIsJudged(t *testing.T) {
 			if n := len(facts[event.ClusteringCompleted](o)[0].Clusters); len(judged[0].Stability) != n {
 				t.Errorf("%s: %d of %d clusters are judged", want, len(judged[0].Stability), n)
 			}
-			if _, err := o.CancelJudging(t.Context(), call, layer, run.Run); !fault.Is(err, "run_ended") {
+			if _, err := o.CancelJudging(t.Context(), call, event.RunScope{Layer: layer}, run.Run); !fault.Is(err, "run_ended") {
 				t.Errorf("a verdict that is given is cancelled: %v", err)
 			}
 		})
@@ -119,7 +119,7 @@ func TestACancelledVerdictStopsAndTheNextRunIsJudged(t *testing.T) {
 			case <-reading:
 				if !cancelled {
 					cancelled = true
-					if _, err := o.CancelJudging(t.Context(), call, layer, run.Run); err != nil {
+					if _, err := o.CancelJudging(t.Context(), call, event.RunScope{Layer: layer}, run.Run); err != nil {
 						t.Error(err)
 					}
 				}

@@ -17,18 +17,18 @@ type Impressions struct{ Commands *commands.Commands }
 // notShown are the refusals that only mean that something else is shown.
 var notShown = []string{"frequency_capped", "campaign_not_running", "campaign_unknown", "not_in_audience"}
 
-// Record records an impression of a user who is in the clusters, at the revision
-// at which the cap was counted; its id follows from the showing. It is not ok where
+// Record records an impression of a user who stands where the campaign is for, at the
+// revision at which the cap was counted; its id follows from the showing. It is not ok where
 // the campaign may not be shown any more.
 // Faults: building, busy, campaign_not_running, campaign_unknown, catching_up, frequency_capped,
 // idempotency_key_reused, impression_unknown, invalid, not_in_audience, quarantined, stale,
 // too_many_engagements, user_unknown.
 func (i Impressions) Record(ctx context.Context, client id.Client, user id.User, campaign id.Campaign, showing string,
-	clusters func(context.Context) ([]id.Cluster, error),
+	standing func(context.Context, event.CampaignTerms) (domain.Standing, error),
 ) (impression id.Impression, ok bool, err error) {
 	call := commands.Call{Client: client, Actor: "policy:feed", Seed: []string{string(client), "feed", string(user), showing}}
 	recorded, err := i.Commands.RecordEngagement(ctx, call, commands.Engage{
-		Campaign: campaign, Kind: domain.Impression, User: commands.UserRef(user), Clusters: clusters,
+		Campaign: campaign, Kind: domain.Impression, User: commands.UserRef(user), Standing: standing,
 	})
 	if f := fault.As(err); f != nil && slices.Contains(notShown, f.Code) {
 		return "", false, nil

@@ -16,12 +16,15 @@ import (
 func (a *API) CreateCampaign(ctx context.Context, r httpapi.CreateCampaignRequestObject) (httpapi.CreateCampaignResponseObject, error) {
 	body := r.Body
 	audience := httpapi.AudienceAll
-	if len(body.ClusterIDs) > 0 {
+	switch {
+	case len(body.ClusterIDs) > 0:
 		audience = httpapi.AudienceClusters
+	case body.Segments != nil:
+		audience = httpapi.AudienceSegments
 	}
 	drafted, err := a.Commands.DraftCampaign(ctx, call(ctx), event.CampaignTerms{
 		Name: body.Name, BudgetMinor: body.BudgetMinor, Currency: body.Currency,
-		Audience: string(httpapi.Or(body.Audience, audience)), Clusters: body.ClusterIDs,
+		Audience: string(httpapi.Or(body.Audience, audience)), Clusters: body.ClusterIDs, Segments: (*event.SegmentAudience)(body.Segments),
 		StartsAt: moment(body.StartsAt), EndsAt: moment(body.EndsAt),
 		FrequencyCap: httpapi.Or(body.FrequencyCap, 0), FrequencyWindow: httpapi.Or(body.FrequencyWindowSeconds, 0),
 	})
@@ -44,8 +47,9 @@ func (a *API) ChangeCampaign(ctx context.Context, r httpapi.ChangeCampaignReques
 		return nil, err
 	}
 	changed, err := a.Commands.ChangeCampaign(ctx, call(ctx), campaign, commands.ChangeCampaign{
-		Terms:  func(t event.CampaignTerms) event.CampaignTerms { return patched(t, r.Body) },
-		Status: string(httpapi.Or(r.Body.Status, "")),
+		Terms:    func(t event.CampaignTerms) event.CampaignTerms { return patched(t, r.Body) },
+		Segments: (*event.SegmentAudience)(r.Body.Segments),
+		Status:   string(httpapi.Or(r.Body.Status, "")),
 	})
 	if err != nil {
 		return nil, err
@@ -58,19 +62,25 @@ func (a *API) ChangeCampaign(ctx context.Context, r httpapi.ChangeCampaignReques
 	}, nil
 }
 
-// patched are terms with what a change names. Naming clusters makes them the
-// audience, and naming the audience "all" takes the clusters away.
+// patched are terms with what a change names. Naming clusters or segments makes them the
+// audience, and another audience takes them away.
 func patched(t event.CampaignTerms, change *httpapi.CampaignChange) event.CampaignTerms {
 	t.Name = httpapi.Or(change.Name, t.Name)
 	t.BudgetMinor = httpapi.Or(change.BudgetMinor, t.BudgetMinor)
 	t.Currency = httpapi.Or(change.Currency, t.Currency)
-	switch {
-	case change.ClusterIDs != nil:
+	if change.ClusterIDs != nil {
 		t.Clusters, t.Audience = change.ClusterIDs, domain.AudienceClusters
-	case httpapi.Or(change.Audience, "") == httpapi.AudienceAll:
-		t.Clusters = nil
+	}
+	if change.Segments != nil {
+		t.Segments, t.Audience = (*event.SegmentAudience)(change.Segments), domain.AudienceSegments
 	}
 	t.Audience = string(httpapi.Or(change.Audience, httpapi.Audience(t.Audience)))
+	if t.Audience != domain.AudienceClusters && change.ClusterIDs == nil {
+		t.Clusters = nil
+	}
+	if t.Audience != domain.AudienceSegments && change.Segments == nil {
+		t.Segments = nil
+	}
 	t.StartsAt = moment(change.StartsAt.Or(t.StartsAt))
 	t.EndsAt = moment(change.EndsAt.Or(t.EndsAt))
 	t.FrequencyCap = httpapi.Or(change.FrequencyCap.Or(&t.FrequencyCap), 0)
@@ -156,7 +166,7 @@ func campaignBody(c commands.Campaign) httpapi.Campaign {
 	return httpapi.Campaign{
 		ID: c.ID, Name: c.Name, Status: httpapi.CampaignStatus(c.Status), Currency: c.Currency,
 		BudgetMinor: c.BudgetMinor, SpentMinor: c.SpentMinor, RemainingMinor: max(0, c.BudgetMinor-c.SpentMinor),
-		Audience: httpapi.Audience(c.Audience), ClusterIDs: append([]id.Cluster{}, c.Clusters...),
+		Audience: httpapi.Audience(c.Audience), ClusterIDs: append([]id.Cluster{}, c.Clusters...), Segments: (*httpapi.SegmentAudience)(c.Segments),
 		StartsAt: httpapi.TimeOrNull(c.StartsAt), EndsAt: httpapi.TimeOrNull(c.EndsAt), StartedAt: httpapi.TimeOrNull(httpapi.OrNull(c.StartedAt)),
 		FrequencyCap: httpapi.OrNull(c.FrequencyCap), FrequencyWindowSeconds: httpapi.OrNull(c.FrequencyWindow),
 		CreatedAt: httpapi.Time{Time: c.CreatedAt}, UpdatedAt: httpapi.Time{Time: c.UpdatedAt},

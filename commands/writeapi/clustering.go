@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"kindred/commands"
+	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -16,13 +17,19 @@ func (a *API) StartClusteringRun(ctx context.Context, r httpapi.StartClusteringR
 	if err != nil {
 		return nil, err
 	}
-	run, err := a.Commands.RequestRun(ctx, call(ctx), commands.RequestRun{Layer: layer, K: httpapi.Or(r.Body.K, 0), MinSize: httpapi.Or(r.Body.MinSize, 0), Seed: r.Body.Seed})
+	of := event.RunScope{Layer: layer}
+	if r.Body.SegmentID != nil {
+		if of.Segment, err = segmentID(*r.Body.SegmentID); err != nil {
+			return nil, err
+		}
+	}
+	run, err := a.Commands.RequestRun(ctx, call(ctx), commands.RequestRun{RunScope: of, K: httpapi.Or(r.Body.K, 0), MinSize: httpapi.Or(r.Body.MinSize, 0), Seed: r.Body.Seed})
 	if err != nil {
 		return nil, err
 	}
 	return httpapi.StartClusteringRun202JSONResponse{
 		Body: httpapi.ClusteringRun{
-			ID: run.Run, ConsentLayerID: run.Layer, Status: httpapi.RunPending, K: r.Body.K, MinSize: r.Body.MinSize, Seed: run.Seed,
+			ID: run.Run, ConsentLayerID: run.Layer, SegmentID: httpapi.OrNull(run.Segment), Status: httpapi.RunPending, K: r.Body.K, MinSize: r.Body.MinSize, Seed: run.Seed,
 			TraitPaths: run.TraitPaths, InputPosition: string(run.Position), CreatedAt: httpapi.Time{Time: run.CreatedAt},
 			Progress: &httpapi.RunProgress{Phase: "waiting"},
 		},
@@ -55,16 +62,16 @@ func (a *API) CancelClusteringVerdict(ctx context.Context, r httpapi.CancelClust
 }
 
 func (a *API) cancel(ctx context.Context, ref string,
-	how func(context.Context, commands.Call, id.ConsentLayer, id.Run) (eventstore.Position, error),
+	how func(context.Context, commands.Call, event.RunScope, id.Run) (eventstore.Position, error),
 ) (eventstore.Position, error) {
 	run, err := id.Parse[id.Run](ref)
 	if err != nil {
 		return "", fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
 	}
 	c := call(ctx)
-	layer, err := a.LayerOf(ctx, c.Client, run)
+	of, err := a.ScopeOf(ctx, c.Client, run)
 	if err != nil {
 		return "", err
 	}
-	return how(ctx, c, layer, run)
+	return how(ctx, c, of, run)
 }

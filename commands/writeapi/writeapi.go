@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kindred/commands"
+	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -33,9 +34,9 @@ type API struct {
 	InferredTraits func(ctx context.Context, client id.Client, users map[string]json.RawMessage) ([]httpapi.Trait, int, error)
 	Deliveries     Deliveries
 	Rebuilds       Rebuilds
-	// LayerOf finds the consent layer of a clustering run, or fails with a
-	// fault of kind Missing.
-	LayerOf func(ctx context.Context, client id.Client, run id.Run) (id.ConsentLayer, error)
+	// ScopeOf finds what a clustering run divides, or fails with a fault of kind
+	// Missing.
+	ScopeOf func(ctx context.Context, client id.Client, run id.Run) (event.RunScope, error)
 	// SessionOf finds whose a session is, or fails with a fault of kind Missing.
 	SessionOf func(ctx context.Context, client id.Client, session id.Session) (id.Member, error)
 }

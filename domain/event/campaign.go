@@ -11,7 +11,7 @@ type CampaignTerms struct {
 	Name         string       `json:"name"`
 	BudgetMinor  int64        `json:"budget_minor"` // minor units of Currency
 	Currency     string       `json:"currency"`     // ISO 4217
-	Audience     string       `json:"audience"`     // "all" or "clusters"
+	Audience     string       `json:"audience"`     // "all", "clusters" or "segments"
 	Clusters     []id.Cluster `json:"cluster_ids,omitempty"`
 	StartsAt     *time.Time   `json:"starts_at,omitempty"` // nil: when it is told to run
 	EndsAt       *time.Time   `json:"ends_at,omitempty"`   // nil: when its budget is spent
@@ -19,6 +19,16 @@ type CampaignTerms struct {
 	// FrequencyWindow is what the cap counts in, in seconds; 0: the
 	// campaign's life.
 	FrequencyWindow int `json:"frequency_window_seconds,omitempty"`
+	// Segments say whom it is for, where that is the Audience.
+	Segments *SegmentAudience `json:"segments,omitempty"`
+}
+
+// SegmentAudience names users by the segments that they are in.
+type SegmentAudience struct {
+	AnyOf []id.Segment `json:"any_of,omitempty"` // who is in one of these; empty: everybody
+	// Layer is the consent layer that the segments are of, and that who is named grants.
+	Layer  id.ConsentLayer `json:"consent_layer_id,omitempty"`
+	NoneOf []id.Segment    `json:"none_of,omitempty"` // but for who is in one of these
 }
 
 // A campaign's stream ends with its start. What follows stands in its spending
@@ -145,8 +155,8 @@ func (e CampaignEngagementRecorded) Key() (key id.Event, ok bool) {
 }
 
 var campaignEvents = []definition{
-	define[CampaignDrafted]("campaign.drafted", 1),
-	define[CampaignChanged]("campaign.changed", 1),
+	define[CampaignDrafted]("campaign.drafted", 2),
+	define[CampaignChanged]("campaign.changed", 2),
 	define[CampaignScheduled]("campaign.scheduled", 1),
 	define[CampaignStarted]("campaign.started", 1),
 	define[CampaignPaused]("campaign.paused", 1),
@@ -155,7 +165,7 @@ var campaignEvents = []definition{
 	define[CampaignCancelled]("campaign.cancelled", 1),
 	define[CampaignBudgetExhausted]("campaign.budget_exhausted", 1),
 	define[CampaignSpendRecorded]("campaign.spend_recorded", 1),
-	define[CampaignSpendingOpened]("campaign.spending_opened", 1),
+	define[CampaignSpendingOpened]("campaign.spending_opened", 2),
 	define[CampaignSpendingClosed]("campaign.spending_closed", 1),
 	define[CampaignEngagementRecorded]("campaign.engagement_recorded", 1),
 }

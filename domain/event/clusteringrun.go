@@ -2,6 +2,13 @@ package event
 
 import "kindred/domain/id"
 
+// RunScope is what clustering runs divide, and are compared within: the users who grant a
+// layer, or the members of a segment of it.
+type RunScope struct {
+	Layer   id.ConsentLayer
+	Segment id.Segment // "": the whole layer
+}
+
 type (
 	// ClusteringRequested asks for a run. Its input is the log before this
 	// event: the users who had granted the layer then, as they were then.
@@ -13,6 +20,8 @@ type (
 		K          int             `json:"k,omitempty"` // 0: chosen by the run
 		Seed       int64           `json:"seed"`
 		MinSize    int             `json:"min_size,omitempty"` // users of a cluster; 0: chosen by the run
+		// Segment is what the run is kept to; "": to the whole layer.
+		Segment id.Segment `json:"segment_id,omitempty"`
 	}
 	// ClusteringStarted: a process takes the run. What it finds counts if no
 	// other has started it again since.
@@ -32,6 +41,8 @@ type (
 		Attempt int             `json:"attempt"`
 		Cluster id.Cluster      `json:"cluster_id"`
 		Users   []id.User       `json:"user_ids"`
+		// Segment is what the run is kept to; "": to the whole layer.
+		Segment id.Segment `json:"segment_id,omitempty"`
 	}
 	// ClusteringProfiled keeps what the next run compares a cluster with, or, of no
 	// cluster, how the run read its users, so that others can be read alike. It
@@ -62,6 +73,8 @@ type (
 		Schema        string           `json:"schema"`         // a hash of that shape
 		Silhouette    float64          `json:"silhouette"`
 		Clusters      []ClusterSummary `json:"clusters"` // the largest first
+		// Segment is what the run is kept to; "": to the whole layer.
+		Segment id.Segment `json:"segment_id,omitempty"`
 	}
 	// ClusteringJudging: a process takes it on to judge a completed run.
 	ClusteringJudging struct {
@@ -90,6 +103,8 @@ type (
 		Layer   id.ConsentLayer `json:"consent_layer_id"`
 		Code    string          `json:"code"`          // such as "not_enough_users"
 		Details string          `json:"error_details"` // a sentence that names the run
+		// Segment is what the run is kept to; "": to the whole layer.
+		Segment id.Segment `json:"segment_id,omitempty"`
 	}
 )
 
@@ -120,14 +135,18 @@ type ClusterStability struct {
 func (e ClusteringProfiled) Subject() string   { return string(e.Layer) }
 func (e ClusteringProfiled) Personal() []Field { return []Field{{"profile", e.Profile}} }
 
+// Scope is what the run divides.
+func (e ClusteringRequested) Scope() RunScope { return RunScope{e.Layer, e.Segment} }
+
 // Data is the public form.
 func (e ClusteringCompleted) Data(client id.Client) any {
 	return struct {
 		Client   id.Client        `json:"client_id"`
 		Layer    id.ConsentLayer  `json:"consent_layer_id"`
+		Segment  id.Segment       `json:"segment_id,omitempty"`
 		Run      id.Run           `json:"clustering_run_id"`
 		Clusters []ClusterSummary `json:"clusters"`
-	}{client, e.Layer, e.Run, e.Clusters}
+	}{client, e.Layer, e.Segment, e.Run, e.Clusters}
 }
 
 // Example is a run that never was.
@@ -143,8 +162,9 @@ func (e ClusteringFailed) Data(client id.Client) any {
 	return struct {
 		Client  id.Client       `json:"client_id"`
 		Layer   id.ConsentLayer `json:"consent_layer_id"`
+		Segment id.Segment      `json:"segment_id,omitempty"`
 		Details string          `json:"error_details"`
-	}{client, e.Layer, e.Details}
+	}{client, e.Layer, e.Segment, e.Details}
 }
 
 // Example is a run that never was.
@@ -153,13 +173,13 @@ func (ClusteringFailed) Example(ids *id.Source) Public {
 }
 
 var clusteringEvents = []definition{
-	define[ClusteringRequested]("clustering_run.requested", 2),
+	define[ClusteringRequested]("clustering_run.requested", 3),
 	define[ClusteringStarted]("clustering_run.started", 1),
-	define[ClusteringAssigned]("clustering_run.assigned", 1),
+	define[ClusteringAssigned]("clustering_run.assigned", 2),
 	define[ClusteringProfiled]("clustering_run.profiled", 1),
 	define[ClusteringCancelled]("clustering_run.cancelled", 1),
-	define[ClusteringCompleted]("clustering.completed", 1),
-	define[ClusteringFailed]("clustering.failed", 1),
+	define[ClusteringCompleted]("clustering.completed", 2),
+	define[ClusteringFailed]("clustering.failed", 2),
 	define[ClusteringJudging]("clustering_run.judging", 1),
 	define[ClusteringJudged]("clustering_run.judged", 1),
 }

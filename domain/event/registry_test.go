@@ -240,7 +240,8 @@ func TestEachPublicEventHasAnExampleThatShowsAllOfItsData(t *testing.T) {
 		}
 		data := reflect.ValueOf(e.Data("cli_04hk8ls48pkqs04hk8ls48pkqs"))
 		for i := range data.NumField() {
-			if data.Field(i).IsZero() {
+			// What is told only where there is something to tell, test deliveries have never had.
+			if sometimes := strings.Contains(data.Type().Field(i).Tag.Get("json"), ",omitempty"); data.Field(i).IsZero() && !sometimes {
 				t.Errorf("the example of %s leaves %s empty", name, data.Type().Field(i).Name)
 			}
 		}

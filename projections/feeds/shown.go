@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"kindred/domain"
+	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/pacing"
 	"kindred/domain/ranking"
+	"kindred/eventstore"
 	"kindred/projections"
 )
 
@@ -17,13 +19,18 @@ import (
 type ShownCampaigns struct {
 	Model    projections.Campaigns
 	Clusters projections.Clusters
+	Segments projections.Segments
 	// Clock is what a client's clock says.
 	Clock func(ctx context.Context, client id.Client) (time.Time, error)
-	// Record records an impression of a user who is in the clusters that are
-	// called for, or says that none is allowed any more.
+	// Record records an impression of a user who stands where the campaign is for, or
+	// says that none is allowed any more.
 	Record func(ctx context.Context, client id.Client, user id.User, campaign id.Campaign, showing string,
-		clusters func(context.Context) ([]id.Cluster, error)) (impression id.Impression, ok bool, err error)
+		standing func(context.Context, event.CampaignTerms) (domain.Standing, error)) (impression id.Impression, ok bool, err error)
 }
+
+// maxLooked bounds the campaigns of which one feed looks whom they are for.
+// limit: client | running campaigns of which one feed looks whom they are for | {maxLooked}, the oldest | the rest waits
+const maxLooked = 20 * projections.MaxShowable
 
 var _ Campaigns = ShownCampaigns{}
 
@@ -34,14 +41,7 @@ func (s ShownCampaigns) Running(ctx context.Context, client id.Client, user id.U
 	if err != nil {
 		return nil, err
 	}
-	since := now.Add(-ranking.FatigueWindow)
-	found, err := s.Model.Showable(ctx, client, user, now, since, nil)
-	if err == nil && slices.ContainsFunc(found, func(c projections.Showable) bool { return c.Audience != domain.AudienceAll }) {
-		var in []id.Cluster
-		if in, err = s.in(ctx, client, user); err == nil {
-			found, err = s.Model.Showable(ctx, client, user, now, since, in)
-		}
-	}
+	found, err := s.reaching(ctx, client, user, now)
 	if err != nil {
 		return nil, err
 	}
@@ -60,18 +60,64 @@ func (s ShownCampaigns) Running(ctx context.Context, client id.Client, user id.U
 	return running, nil
 }
 
-// in are the clusters that a user is in now; never nil.
-func (s ShownCampaigns) in(ctx context.Context, client id.Client, user id.User) ([]id.Cluster, error) {
-	found, err := s.Clusters.OfUser(ctx, client, false, user)
-	in := make([]id.Cluster, len(found))
-	for i, c := range found {
-		in[i] = c.ID
+// reaching are the campaigns that are for a user, of those that may be shown.
+func (s ShownCampaigns) reaching(ctx context.Context, client id.Client, user id.User, now time.Time) (found []projections.Showable, err error) {
+	var after eventstore.Position
+	for looked := 0; looked < maxLooked; looked += projections.MaxShowable {
+		some, err := s.Model.Showable(ctx, client, user, now, now.Add(-ranking.FatigueWindow), after)
+		if err != nil {
+			return nil, err
+		}
+		terms := make([]event.CampaignTerms, len(some))
+		for i, c := range some {
+			terms[i], after = c.CampaignTerms, c.CreatedPosition
+		}
+		standing, err := s.standing(ctx, client, user, terms)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range some {
+			if domain.Reaches(c.CampaignTerms, standing) {
+				found = append(found, c)
+			}
+		}
+		if len(some) < projections.MaxShowable || len(found) >= projections.MaxShowable {
+			break
+		}
 	}
-	return in, err
+	return found[:min(len(found), projections.MaxShowable)], nil
+}
+
+// standing is where a user stands, as far as some campaigns ask.
+func (s ShownCampaigns) standing(ctx context.Context, client id.Client, user id.User, of []event.CampaignTerms) (at domain.Standing, err error) {
+	var segments []id.Segment
+	clusters := false
+	for _, t := range of {
+		clusters = clusters || t.Audience == domain.AudienceClusters
+		if t.Segments != nil {
+			segments = append(append(segments, t.Segments.AnyOf...), t.Segments.NoneOf...)
+		}
+	}
+	if clusters {
+		found, err := s.Clusters.OfUser(ctx, client, false, user)
+		if err != nil {
+			return at, err
+		}
+		for _, c := range found {
+			at.Clusters = append(at.Clusters, c.ID)
+		}
+	}
+	if len(segments) > 0 {
+		slices.Sort(segments)
+		at.In, at.Out, at.Granted, err = s.Segments.Standing(ctx, client, false, user, slices.Compact(segments))
+	}
+	return at, err
 }
 
 // Impression implements [Campaigns].
 // Faults: building, quarantined, stale.
 func (s ShownCampaigns) Impression(ctx context.Context, client id.Client, user id.User, campaign id.Campaign, showing string) (id.Impression, bool, error) {
-	return s.Record(ctx, client, user, campaign, showing, func(ctx context.Context) ([]id.Cluster, error) { return s.in(ctx, client, user) })
+	return s.Record(ctx, client, user, campaign, showing, func(ctx context.Context, terms event.CampaignTerms) (domain.Standing, error) {
+		return s.standing(ctx, client, user, []event.CampaignTerms{terms})
+	})
 }

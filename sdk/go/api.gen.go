@@ -1558,7 +1558,8 @@ func (r *SegmentsAPI) Create(ctx context.Context, body NewSegment, opts ...Optio
 
 // Retire: Retire a segment.
 //
-// For good. A segment that the rule of another one names is refused with 409 `segment_in_use`.
+// For good. A segment that the rule of another one names, or the audience of a campaign that has
+// not ended, is refused with 409 `segment_in_use`.
 //
 // DELETE /api/v1/segments/{segment_id}
 func (r *SegmentsAPI) Retire(ctx context.Context, segmentID string, opts ...Option) error {
@@ -1720,6 +1721,9 @@ type ListClusteringRunsParams struct {
 	Status RunStatus `json:"status,omitzero"`
 	// Only the runs of this layer.
 	ConsentLayerID string `json:"consent_layer_id,omitzero"`
+	// Only the runs that were kept to this segment; where it is left out, only those that were kept to
+	// none.
+	SegmentID string `json:"segment_id,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// The `next_cursor` of the page before.
@@ -1730,6 +1734,7 @@ func (p ListClusteringRunsParams) query() query {
 	var q query
 	q.add("status", p.Status)
 	q.add("consent_layer_id", p.ConsentLayerID)
+	q.add("segment_id", p.SegmentID)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
 	return q
@@ -1737,7 +1742,7 @@ func (p ListClusteringRunsParams) query() query {
 
 // ListClusteringRuns: List the clustering runs.
 //
-// In the order in which they were requested.
+// In the order in which they were requested; those of whole layers, or of a segment.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -1748,7 +1753,7 @@ func (r *ClustersAPI) ListClusteringRuns(ctx context.Context, params ListCluster
 
 // ListClusteringRunsPage: List the clustering runs.
 //
-// In the order in which they were requested.
+// In the order in which they were requested; those of whole layers, or of a segment.
 //
 // It fetches one page.
 //
@@ -1763,7 +1768,10 @@ func (r *ClustersAPI) ListClusteringRunsPage(ctx context.Context, params ListClu
 // Its input is everything that was written before this request, and nothing that is written after
 // it. Exactly one `clustering.completed` or `clustering.failed` follows, unless the run is
 // cancelled; after a failure the clusters of the last good run stay. One run at a time is under way
-// on a layer: else 409 `run_in_progress`.
+// on a layer: else 409 `run_in_progress`. With a `segment_id` only its members are divided, who
+// also grant the layer: those of when the run reads them. The segment is of the same layer. Its
+// runs stand apart from those of the whole layer, and from those of other segments: they are
+// compared with one another alone, and one at a time is under way.
 //
 // POST /api/v1/clustering_runs
 func (r *ClustersAPI) StartClusteringRun(ctx context.Context, body NewClusteringRun, opts ...Option) (*ClusteringRun, error) {
@@ -1827,6 +1835,9 @@ func (r *ClustersAPI) CancelClusteringVerdict(ctx context.Context, clusteringRun
 type ListClustersParams struct {
 	// Only the clusters of this layer.
 	ConsentLayerID string `json:"consent_layer_id,omitzero"`
+	// Only the clusters of runs that were kept to this segment; where it is left out, only those of
+	// whole layers.
+	SegmentID string `json:"segment_id,omitzero"`
 	// How many a page holds at most; fewer where they are large.
 	Limit *int64 `json:"limit,omitzero"`
 	// The `next_cursor` of the page before.
@@ -1836,6 +1847,7 @@ type ListClustersParams struct {
 func (p ListClustersParams) query() query {
 	var q query
 	q.add("consent_layer_id", p.ConsentLayerID)
+	q.add("segment_id", p.SegmentID)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
 	return q
@@ -1843,7 +1855,8 @@ func (p ListClustersParams) query() query {
 
 // List: List the clusters.
 //
-// Those that the last completed run of each layer has found.
+// Those that the last completed run of each layer has found; with a `segment_id`, the last that was
+// kept to that segment.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -1854,7 +1867,8 @@ func (r *ClustersAPI) List(ctx context.Context, params ListClustersParams, opts 
 
 // ListPage: List the clusters.
 //
-// Those that the last completed run of each layer has found.
+// Those that the last completed run of each layer has found; with a `segment_id`, the last that was
+// kept to that segment.
 //
 // It fetches one page.
 //
@@ -2570,12 +2584,14 @@ const (
 	AttentionSeverityCritical AttentionSeverity = "critical"
 )
 
-// Audience: Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+// Audience: Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those
+// whom `segments` name.
 type Audience string
 
 const (
 	AudienceAll      Audience = "all"
 	AudienceClusters Audience = "clusters"
+	AudienceSegments Audience = "segments"
 )
 
 // AutomaticMatching: While it is on, each user who is created or changes is matched in the
@@ -2602,11 +2618,12 @@ type AutomaticMatchingChange struct {
 
 // Campaign: A campaign with its budget.
 type Campaign struct {
-	// Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+	// Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+	// `segments` name.
 	Audience Audience `json:"audience"`
 	// What may be spent, in minor units.
 	BudgetMinor int64 `json:"budget_minor"`
-	// The clusters of its audience; empty for `all`.
+	// The clusters of the audience `clusters`; else empty.
 	ClusterIDs []string `json:"cluster_ids"`
 	// A time in UTC with microseconds (RFC 3339).
 	CreatedAt time.Time `json:"created_at"`
@@ -2634,6 +2651,11 @@ type Campaign struct {
 	Status CampaignStatus `json:"status"`
 	// A time in UTC with microseconds (RFC 3339).
 	UpdatedAt time.Time `json:"updated_at"`
+	// Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any
+	// of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is
+	// shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in,
+	// and one of `none_of` lets nobody in at all.
+	Segments *SegmentAudience `json:"segments,omitzero"`
 }
 
 // CampaignAnalytics: What came of a campaign.
@@ -2688,7 +2710,8 @@ type CampaignBudgetExhaustedData struct {
 
 // CampaignChange: What is not named stays; null takes away.
 type CampaignChange struct {
-	// Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+	// Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+	// `segments` name.
 	Audience *Audience `json:"audience,omitzero"`
 	// Money in minor units of the currency, such as cents.
 	BudgetMinor *int64 `json:"budget_minor,omitzero"`
@@ -2704,6 +2727,11 @@ type CampaignChange struct {
 	FrequencyWindowSeconds Nullable[int64] `json:"frequency_window_seconds,omitzero"`
 	// A name without control characters.
 	Name *string `json:"name,omitzero"`
+	// Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any
+	// of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is
+	// shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in,
+	// and one of `none_of` lets nobody in at all.
+	Segments *SegmentAudience `json:"segments,omitzero"`
 	// When to start.
 	StartsAt Nullable[time.Time] `json:"starts_at,omitzero"`
 	// What the campaign shall be from now on.
@@ -2891,6 +2919,8 @@ type Cluster struct {
 	Traits []ClusterTrait `json:"traits"`
 	// A time in UTC with microseconds (RFC 3339).
 	UpdatedAt time.Time `json:"updated_at"`
+	// The segment whose members alone were divided; absent where that were all who grant the layer.
+	SegmentID *string `json:"segment_id,omitzero"`
 }
 
 // ClusterAssignment: The cluster that a user is nearest to.
@@ -3049,6 +3079,8 @@ type ClusteringCompletedData struct {
 	Clusters []DeliveryCluster `json:"clusters"`
 	// The consent layer of the run, `lay_…`.
 	ConsentLayerID string `json:"consent_layer_id"`
+	// The segment that the run was kept to, `seg_…`; absent where that is none.
+	SegmentID *string `json:"segment_id,omitzero"`
 }
 
 // ClusteringFailedData: Why the run failed.
@@ -3059,6 +3091,8 @@ type ClusteringFailedData struct {
 	ConsentLayerID string `json:"consent_layer_id"`
 	// Why, in a sentence that names the run.
 	ErrorDetails string `json:"error_details"`
+	// The segment that the run was kept to, `seg_…`; absent where that is none.
+	SegmentID *string `json:"segment_id,omitzero"`
 }
 
 // ClusteringFlow: How a run has moved users between clusters.
@@ -3139,6 +3173,8 @@ type ClusteringRun struct {
 	Quality *RunQuality `json:"quality,omitzero"`
 	// Counts the changes in the shape of the layer's traits from run to run.
 	SchemaVersion *int64 `json:"schema_version,omitzero"`
+	// The segment whose members alone were divided; absent where that were all who grant the layer.
+	SegmentID *string `json:"segment_id,omitzero"`
 	// A time in UTC with microseconds (RFC 3339).
 	StartedAt *time.Time `json:"started_at,omitzero"`
 	// Users in the clusters of a completed run.
@@ -4072,7 +4108,8 @@ type NewCampaign struct {
 	Currency string `json:"currency"`
 	// A name without control characters.
 	Name string `json:"name"`
-	// Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+	// Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+	// `segments` name.
 	Audience *Audience `json:"audience,omitzero"`
 	// The clusters of the audience `clusters`.
 	ClusterIDs []string `json:"cluster_ids,omitzero"`
@@ -4082,6 +4119,11 @@ type NewCampaign struct {
 	FrequencyCap Nullable[int64] `json:"frequency_cap,omitzero"`
 	// The window of `frequency_cap`, in seconds.
 	FrequencyWindowSeconds Nullable[int64] `json:"frequency_window_seconds,omitzero"`
+	// Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any
+	// of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is
+	// shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in,
+	// and one of `none_of` lets nobody in at all.
+	Segments *SegmentAudience `json:"segments,omitzero"`
 	// When to start; at once where it is left out.
 	StartsAt Nullable[time.Time] `json:"starts_at,omitzero"`
 }
@@ -4097,6 +4139,9 @@ type NewClusteringRun struct {
 	MinSize *int64 `json:"min_size,omitzero"`
 	// The same users, traits and seed give the same clusters; made up where it is left out.
 	Seed *int64 `json:"seed,omitzero"`
+	// Only its members are divided, `seg_…`; 503 `segment_building` while it has none yet. It is of
+	// the same layer.
+	SegmentID *string `json:"segment_id,omitzero"`
 }
 
 // NewConsentLayer: A layer to create.
@@ -4567,6 +4612,21 @@ type Segment struct {
 	BlockedBy []SegmentBlock `json:"blocked_by,omitzero"`
 	// The layer's id, `lay_…`.
 	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
+}
+
+// SegmentAudience: Whom a campaign is for, by
+// [segments](/docs/segments#the-audience-of-a-campaign): who is in any of some, or everybody, and
+// in none of others. It takes one at least. It is judged when a feed is shown: a segment of
+// `any_of` that has no members yet, is blocked or is no more lets nobody in, and one of `none_of`
+// lets nobody in at all.
+type SegmentAudience struct {
+	// Who is in one of these; everybody, where it is left out.
+	AnyOf []string `json:"any_of,omitzero"`
+	// The layer that the segments are of; who is named grants it now. Where it is left out the
+	// segments are of no layer.
+	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
+	// But for who is in one of these.
+	NoneOf []string `json:"none_of,omitzero"`
 }
 
 // SegmentBlock: One reason why a segment is blocked.

@@ -1514,7 +1514,8 @@ export class SegmentsAPI {
   /**
    * Retire a segment.
    *
-   * For good. A segment that the rule of another one names is refused with 409 `segment_in_use`.
+   * For good. A segment that the rule of another one names, or the audience of a campaign that has
+   * not ended, is refused with 409 `segment_in_use`.
    *
    * `DELETE /api/v1/segments/{segment_id}`
    */
@@ -1645,7 +1646,7 @@ export class ClustersAPI {
   /**
    * List the clustering runs.
    *
-   * In the order in which they were requested.
+   * In the order in which they were requested; those of whole layers, or of a segment.
    *
    * It fetches a page at a time.
    *
@@ -1658,7 +1659,7 @@ export class ClustersAPI {
   /**
    * List the clustering runs.
    *
-   * In the order in which they were requested.
+   * In the order in which they were requested; those of whole layers, or of a segment.
    *
    * It fetches one page.
    *
@@ -1675,7 +1676,10 @@ export class ClustersAPI {
    * traits. Its input is everything that was written before this request, and nothing that is
    * written after it. Exactly one `clustering.completed` or `clustering.failed` follows, unless the
    * run is cancelled; after a failure the clusters of the last good run stay. One run at a time is
-   * under way on a layer: else 409 `run_in_progress`.
+   * under way on a layer: else 409 `run_in_progress`. With a `segment_id` only its members are
+   * divided, who also grant the layer: those of when the run reads them. The segment is of the same
+   * layer. Its runs stand apart from those of the whole layer, and from those of other segments:
+   * they are compared with one another alone, and one at a time is under way.
    *
    * `POST /api/v1/clustering_runs`
    */
@@ -1749,7 +1753,8 @@ export class ClustersAPI {
   /**
    * List the clusters.
    *
-   * Those that the last completed run of each layer has found.
+   * Those that the last completed run of each layer has found; with a `segment_id`, the last that
+   * was kept to that segment.
    *
    * It fetches a page at a time.
    *
@@ -1762,7 +1767,8 @@ export class ClustersAPI {
   /**
    * List the clusters.
    *
-   * Those that the last completed run of each layer has found.
+   * Those that the last completed run of each layer has found; with a `segment_id`, the last that
+   * was kept to that segment.
    *
    * It fetches one page.
    *
@@ -2457,6 +2463,11 @@ export interface ListClusteringRunsParams {
   status?: RunStatus;
   /** Only the runs of this layer. */
   consent_layer_id?: string;
+  /**
+   * Only the runs that were kept to this segment; where it is left out, only those that were kept
+   * to none.
+   */
+  segment_id?: string;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */
@@ -2467,6 +2478,11 @@ export interface ListClusteringRunsParams {
 export interface ListClustersParams {
   /** Only the clusters of this layer. */
   consent_layer_id?: string;
+  /**
+   * Only the clusters of runs that were kept to this segment; where it is left out, only those of
+   * whole layers.
+   */
+  segment_id?: string;
   /** How many a page holds at most; fewer where they are large. */
   limit?: number;
   /** The `next_cursor` of the page before. */
@@ -2745,8 +2761,11 @@ export interface AttentionList {
  */
 export type AttentionSeverity = "warning" | "critical";
 
-/** Who is to see it; `all`, or the users of the clusters that `cluster_ids` names. */
-export type Audience = "all" | "clusters";
+/**
+ * Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+ * `segments` name.
+ */
+export type Audience = "all" | "clusters" | "segments";
 
 /**
  * While it is on, each user who is created or changes is matched in the background. A match is
@@ -2774,11 +2793,14 @@ export interface AutomaticMatchingChange {
 
 /** A campaign with its budget. */
 export interface Campaign {
-  /** Who is to see it; `all`, or the users of the clusters that `cluster_ids` names. */
+  /**
+   * Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+   * `segments` name.
+   */
   audience: Audience;
   /** What may be spent, in minor units. */
   budget_minor: number;
-  /** The clusters of its audience; empty for `all`. */
+  /** The clusters of the audience `clusters`; else empty. */
   cluster_ids: Array<string>;
   /** A time in UTC with microseconds (RFC 3339). */
   created_at: string;
@@ -2806,6 +2828,13 @@ export interface Campaign {
   status: CampaignStatus;
   /** A time in UTC with microseconds (RFC 3339). */
   updated_at: string;
+  /**
+   * Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any
+   * of some, or everybody, and in none of others. It takes one at least. It is judged when a feed
+   * is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody
+   * in, and one of `none_of` lets nobody in at all.
+   */
+  segments?: SegmentAudience;
 }
 
 /** What came of a campaign. */
@@ -2874,7 +2903,10 @@ export interface CampaignBudgetExhaustedDelivery {
 
 /** What is not named stays; null takes away. */
 export interface CampaignChange {
-  /** Who is to see it; `all`, or the users of the clusters that `cluster_ids` names. */
+  /**
+   * Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+   * `segments` name.
+   */
   audience?: Audience;
   /** Money in minor units of the currency, such as cents. */
   budget_minor?: number;
@@ -2890,6 +2922,13 @@ export interface CampaignChange {
   frequency_window_seconds?: number | null;
   /** A name without control characters. */
   name?: string;
+  /**
+   * Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any
+   * of some, or everybody, and in none of others. It takes one at least. It is judged when a feed
+   * is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody
+   * in, and one of `none_of` lets nobody in at all.
+   */
+  segments?: SegmentAudience;
   /** When to start. */
   starts_at?: string | null;
   /** What the campaign shall be from now on. */
@@ -3066,6 +3105,8 @@ export interface Cluster {
   traits: Array<ClusterTrait>;
   /** A time in UTC with microseconds (RFC 3339). */
   updated_at: string;
+  /** The segment whose members alone were divided; absent where that were all who grant the layer. */
+  segment_id?: string;
 }
 
 /** The cluster that a user is nearest to. */
@@ -3232,6 +3273,8 @@ export interface ClusteringCompletedData {
   clusters: Array<DeliveryCluster>;
   /** The consent layer of the run, `lay_…`. */
   consent_layer_id: string;
+  /** The segment that the run was kept to, `seg_…`; absent where that is none. */
+  segment_id?: string;
 }
 
 /** A clustering run has ended with clusters. */
@@ -3254,6 +3297,8 @@ export interface ClusteringFailedData {
   consent_layer_id: string;
   /** Why, in a sentence that names the run. */
   error_details: string;
+  /** The segment that the run was kept to, `seg_…`; absent where that is none. */
+  segment_id?: string;
 }
 
 /** A clustering run has ended without clusters; the last good ones stay. */
@@ -3333,7 +3378,7 @@ export interface ClusteringRun {
   /** A time in UTC with microseconds (RFC 3339). */
   ended_at?: string;
   /** Of a failed run, why. */
-  error_code?: "not_enough_users" | "no_usable_traits" | "too_few_distinct" | "consent_layer_gone" | "time_or_memory_limit" | "internal";
+  error_code?: "not_enough_users" | "no_usable_traits" | "too_few_distinct" | "consent_layer_gone" | "segment_gone" | "time_or_memory_limit" | "internal";
   /** Of a failed run: why, in a sentence that names the run. */
   error_details?: string;
   /** As it was asked for; absent where the run chooses. */
@@ -3346,6 +3391,8 @@ export interface ClusteringRun {
   quality?: RunQuality;
   /** Counts the changes in the shape of the layer's traits from run to run. */
   schema_version?: number;
+  /** The segment whose members alone were divided; absent where that were all who grant the layer. */
+  segment_id?: string;
   /** A time in UTC with microseconds (RFC 3339). */
   started_at?: string;
   /** Users in the clusters of a completed run. */
@@ -4239,7 +4286,10 @@ export interface NewCampaign {
   currency: string;
   /** A name without control characters. */
   name: string;
-  /** Who is to see it; `all`, or the users of the clusters that `cluster_ids` names. */
+  /**
+   * Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+   * `segments` name.
+   */
   audience?: Audience;
   /** The clusters of the audience `clusters`. */
   cluster_ids?: Array<string>;
@@ -4249,6 +4299,13 @@ export interface NewCampaign {
   frequency_cap?: number | null;
   /** The window of `frequency_cap`, in seconds. */
   frequency_window_seconds?: number | null;
+  /**
+   * Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any
+   * of some, or everybody, and in none of others. It takes one at least. It is judged when a feed
+   * is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody
+   * in, and one of `none_of` lets nobody in at all.
+   */
+  segments?: SegmentAudience;
   /** When to start; at once where it is left out. */
   starts_at?: string | null;
 }
@@ -4266,6 +4323,11 @@ export interface NewClusteringRun {
   min_size?: number;
   /** The same users, traits and seed give the same clusters; made up where it is left out. */
   seed?: number;
+  /**
+   * Only its members are divided, `seg_…`; 503 `segment_building` while it has none yet. It is of
+   * the same layer.
+   */
+  segment_id?: string;
 }
 
 /** A layer to create. */
@@ -4753,6 +4815,24 @@ export interface Segment {
   blocked_by?: Array<SegmentBlock>;
   /** The layer's id, `lay_…`. */
   consent_layer_id?: string;
+}
+
+/**
+ * Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any
+ * of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is
+ * shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in,
+ * and one of `none_of` lets nobody in at all.
+ */
+export interface SegmentAudience {
+  /** Who is in one of these; everybody, where it is left out. */
+  any_of?: Array<string>;
+  /**
+   * The layer that the segments are of; who is named grants it now. Where it is left out the
+   * segments are of no layer.
+   */
+  consent_layer_id?: string;
+  /** But for who is in one of these. */
+  none_of?: Array<string>;
 }
 
 /** One reason why a segment is blocked. */

@@ -1161,7 +1161,8 @@ class SegmentsAPI:
     def retire(self, segment_id: str, *, if_match: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> None:
         """Retire a segment.
 
-        For good. A segment that the rule of another one names is refused with 409 `segment_in_use`.
+        For good. A segment that the rule of another one names, or the audience of a campaign that
+        has not ended, is refused with 409 `segment_in_use`.
 
         ``DELETE /api/v1/segments/{segment_id}``
         """
@@ -1270,27 +1271,27 @@ class ClustersAPI:
     def __init__(self, caller: Caller) -> None:
         self._c = caller
 
-    def list_clustering_runs(self, *, status: t.RunStatus | None = None, consent_layer_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.ClusteringRun]:
+    def list_clustering_runs(self, *, status: t.RunStatus | None = None, consent_layer_id: str | None = None, segment_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.ClusteringRun]:
         """List the clustering runs.
 
-        In the order in which they were requested.
+        In the order in which they were requested; those of whole layers, or of a segment.
 
         It fetches a page at a time.
 
         ``GET /api/v1/clustering_runs``
         """
-        return self._c.items(Request("listClusteringRuns", "GET", "/api/v1/clustering_runs", query={"status": status, "consent_layer_id": consent_layer_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("listClusteringRuns", "GET", "/api/v1/clustering_runs", query={"status": status, "consent_layer_id": consent_layer_id, "segment_id": segment_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    def list_clustering_runs_page(self, *, status: t.RunStatus | None = None, consent_layer_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusteringRunList:
+    def list_clustering_runs_page(self, *, status: t.RunStatus | None = None, consent_layer_id: str | None = None, segment_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusteringRunList:
         """List the clustering runs.
 
-        In the order in which they were requested.
+        In the order in which they were requested; those of whole layers, or of a segment.
 
         It fetches one page.
 
         ``GET /api/v1/clustering_runs``
         """
-        return self._c.answer(Request("listClusteringRuns", "GET", "/api/v1/clustering_runs", query={"status": status, "consent_layer_id": consent_layer_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("listClusteringRuns", "GET", "/api/v1/clustering_runs", query={"status": status, "consent_layer_id": consent_layer_id, "segment_id": segment_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     def start_clustering_run(self, body: t.NewClusteringRun, *, idempotency_key: str | None = None, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusteringRun:
         """Start a clustering run.
@@ -1299,7 +1300,10 @@ class ClustersAPI:
         traits. Its input is everything that was written before this request, and nothing that is
         written after it. Exactly one `clustering.completed` or `clustering.failed` follows, unless
         the run is cancelled; after a failure the clusters of the last good run stay. One run at a
-        time is under way on a layer: else 409 `run_in_progress`.
+        time is under way on a layer: else 409 `run_in_progress`. With a `segment_id` only its
+        members are divided, who also grant the layer: those of when the run reads them. The segment
+        is of the same layer. Its runs stand apart from those of the whole layer, and from those of
+        other segments: they are compared with one another alone, and one at a time is under way.
 
         ``POST /api/v1/clustering_runs``
         """
@@ -1358,27 +1362,29 @@ class ClustersAPI:
         """
         self._c.done(Request("cancelClusteringVerdict", "DELETE", f"/api/v1/clustering_runs/{segment(clustering_run_id)}/verdict"), Call(timeout=timeout, on_answer=on_answer))
 
-    def list(self, *, consent_layer_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Cluster]:
+    def list(self, *, consent_layer_id: str | None = None, segment_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> Iterator[t.Cluster]:
         """List the clusters.
 
-        Those that the last completed run of each layer has found.
+        Those that the last completed run of each layer has found; with a `segment_id`, the last
+        that was kept to that segment.
 
         It fetches a page at a time.
 
         ``GET /api/v1/clusters``
         """
-        return self._c.items(Request("listClusters", "GET", "/api/v1/clusters", query={"consent_layer_id": consent_layer_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("listClusters", "GET", "/api/v1/clusters", query={"consent_layer_id": consent_layer_id, "segment_id": segment_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    def list_page(self, *, consent_layer_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusterList:
+    def list_page(self, *, consent_layer_id: str | None = None, segment_id: str | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusterList:
         """List the clusters.
 
-        Those that the last completed run of each layer has found.
+        Those that the last completed run of each layer has found; with a `segment_id`, the last
+        that was kept to that segment.
 
         It fetches one page.
 
         ``GET /api/v1/clusters``
         """
-        return self._c.answer(Request("listClusters", "GET", "/api/v1/clusters", query={"consent_layer_id": consent_layer_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return self._c.answer(Request("listClusters", "GET", "/api/v1/clusters", query={"consent_layer_id": consent_layer_id, "segment_id": segment_id, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     def assign(self, body: t.ClusterQuestion, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ClusterAssignment:
         """See which cluster a user would be in.

@@ -127,7 +127,7 @@ AttentionKind = Literal["api_key_expires", "budget_nearly_spent", "cluster_drift
 
 AttentionSeverity = Literal["warning", "critical"]
 
-Audience = Literal["all", "clusters"]
+Audience = Literal["all", "clusters", "segments"]
 
 CampaignCommand = Literal["running", "paused", "cancelled"]
 
@@ -347,11 +347,12 @@ class AutomaticMatchingChange(TypedDict):
 
 class Campaign(TypedDict):
     """A campaign with its budget."""
-    # Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+    # Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+    # `segments` name.
     audience: Audience
     # What may be spent, in minor units.
     budget_minor: int
-    # The clusters of its audience; empty for `all`.
+    # The clusters of the audience `clusters`; else empty.
     cluster_ids: list[str]
     # A time in UTC with microseconds (RFC 3339).
     created_at: str
@@ -379,6 +380,11 @@ class Campaign(TypedDict):
     status: CampaignStatus
     # A time in UTC with microseconds (RFC 3339).
     updated_at: str
+    # Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in
+    # any of some, or everybody, and in none of others. It takes one at least. It is judged when a
+    # feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets
+    # nobody in, and one of `none_of` lets nobody in at all.
+    segments: NotRequired[SegmentAudience]
 
 
 class CampaignAnalytics(TypedDict):
@@ -445,7 +451,8 @@ class CampaignBudgetExhaustedDelivery(TypedDict):
 
 class CampaignChange(TypedDict):
     """What is not named stays; null takes away."""
-    # Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+    # Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+    # `segments` name.
     audience: NotRequired[Audience]
     # Money in minor units of the currency, such as cents.
     budget_minor: NotRequired[int]
@@ -461,6 +468,11 @@ class CampaignChange(TypedDict):
     frequency_window_seconds: NotRequired[int | None]
     # A name without control characters.
     name: NotRequired[str]
+    # Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in
+    # any of some, or everybody, and in none of others. It takes one at least. It is judged when a
+    # feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets
+    # nobody in, and one of `none_of` lets nobody in at all.
+    segments: NotRequired[SegmentAudience]
     # When to start.
     starts_at: NotRequired[str | None]
     # What the campaign shall be from now on.
@@ -611,6 +623,8 @@ class Cluster(TypedDict):
     traits: list[ClusterTrait]
     # A time in UTC with microseconds (RFC 3339).
     updated_at: str
+    # The segment whose members alone were divided; absent where that were all who grant the layer.
+    segment_id: NotRequired[str]
 
 
 class ClusterAssignment(TypedDict):
@@ -770,6 +784,8 @@ class ClusteringCompletedData(TypedDict):
     clusters: list[DeliveryCluster]
     # The consent layer of the run, `lay_…`.
     consent_layer_id: str
+    # The segment that the run was kept to, `seg_…`; absent where that is none.
+    segment_id: NotRequired[str]
 
 
 class ClusteringCompletedDelivery(TypedDict):
@@ -792,6 +808,8 @@ class ClusteringFailedData(TypedDict):
     consent_layer_id: str
     # Why, in a sentence that names the run.
     error_details: str
+    # The segment that the run was kept to, `seg_…`; absent where that is none.
+    segment_id: NotRequired[str]
 
 
 class ClusteringFailedDelivery(TypedDict):
@@ -871,7 +889,7 @@ class ClusteringRun(TypedDict):
     # A time in UTC with microseconds (RFC 3339).
     ended_at: NotRequired[str]
     # Of a failed run, why.
-    error_code: NotRequired[Literal["not_enough_users", "no_usable_traits", "too_few_distinct", "consent_layer_gone", "time_or_memory_limit", "internal"]]
+    error_code: NotRequired[Literal["not_enough_users", "no_usable_traits", "too_few_distinct", "consent_layer_gone", "segment_gone", "time_or_memory_limit", "internal"]]
     # Of a failed run: why, in a sentence that names the run.
     error_details: NotRequired[str]
     # As it was asked for; absent where the run chooses.
@@ -884,6 +902,8 @@ class ClusteringRun(TypedDict):
     quality: NotRequired[RunQuality]
     # Counts the changes in the shape of the layer's traits from run to run.
     schema_version: NotRequired[int]
+    # The segment whose members alone were divided; absent where that were all who grant the layer.
+    segment_id: NotRequired[str]
     # A time in UTC with microseconds (RFC 3339).
     started_at: NotRequired[str]
     # Users in the clusters of a completed run.
@@ -1700,7 +1720,8 @@ class NewCampaign(TypedDict):
     currency: str
     # A name without control characters.
     name: str
-    # Who is to see it; `all`, or the users of the clusters that `cluster_ids` names.
+    # Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
+    # `segments` name.
     audience: NotRequired[Audience]
     # The clusters of the audience `clusters`.
     cluster_ids: NotRequired[list[str]]
@@ -1710,6 +1731,11 @@ class NewCampaign(TypedDict):
     frequency_cap: NotRequired[int | None]
     # The window of `frequency_cap`, in seconds.
     frequency_window_seconds: NotRequired[int | None]
+    # Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in
+    # any of some, or everybody, and in none of others. It takes one at least. It is judged when a
+    # feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets
+    # nobody in, and one of `none_of` lets nobody in at all.
+    segments: NotRequired[SegmentAudience]
     # When to start; at once where it is left out.
     starts_at: NotRequired[str | None]
 
@@ -1725,6 +1751,9 @@ class NewClusteringRun(TypedDict):
     min_size: NotRequired[int]
     # The same users, traits and seed give the same clusters; made up where it is left out.
     seed: NotRequired[int]
+    # Only its members are divided, `seg_…`; 503 `segment_building` while it has none yet. It is
+    # of the same layer.
+    segment_id: NotRequired[str]
 
 
 class NewConsentLayer(TypedDict):
@@ -2146,6 +2175,21 @@ class Segment(TypedDict):
     blocked_by: NotRequired[list[SegmentBlock]]
     # The layer's id, `lay_…`.
     consent_layer_id: NotRequired[str]
+
+
+class SegmentAudience(TypedDict):
+    """Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any
+    of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is
+    shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in,
+    and one of `none_of` lets nobody in at all.
+    """
+    # Who is in one of these; everybody, where it is left out.
+    any_of: NotRequired[list[str]]
+    # The layer that the segments are of; who is named grants it now. Where it is left out the
+    # segments are of no layer.
+    consent_layer_id: NotRequired[str]
+    # But for who is in one of these.
+    none_of: NotRequired[list[str]]
 
 
 class SegmentBlock(TypedDict):

@@ -1,0 +1,191 @@
+package commands_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kindred/commands"
+	"kindred/domain"
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/eventstore"
+)
+
+// campaignsInLog finds campaigns by reading the log.
+type campaignsInLog struct{ w *fixture }
+
+func (c campaignsInLog) Naming(ctx context.Context, client id.Client, segment id.Segment) (id.Campaign, error) {
+	records, err := c.w.store.ReadAll(ctx, eventstore.Start, 1_000_000)
+	if err != nil {
+		return "", err
+	}
+	campaigns := map[id.Campaign]*domain.Campaign{}
+	for _, r := range records {
+		if r.Client != client {
+			continue
+		}
+		recorded, err := c.w.log.Decode(r)
+		if err != nil {
+			return "", err
+		}
+		switch e := recorded.Event.(type) {
+		case event.CampaignDrafted:
+			campaigns[e.Campaign] = &domain.Campaign{}
+			campaigns[e.Campaign].Apply(e, r.RecordedAt)
+		case event.CampaignChanged:
+			campaigns[e.Campaign].Apply(e, r.RecordedAt)
+		case event.CampaignCancelled:
+			campaigns[e.Campaign].Apply(e, r.RecordedAt)
+		}
+	}
+	for _, one := range campaigns {
+		if s := one.Segments; s != nil && !one.Over() {
+			if slices.Contains(slices.Concat(s.AnyOf, s.NoneOf), segment) {
+				return one.ID, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// pointers are where a fault says that something is wrong.
+func pointers(err error) (at []string) {
+	if f := fault.As(err); f != nil {
+		for _, field := range f.Fields {
+			at = append(at, field.Pointer)
+		}
+	}
+	return at
+}
+
+func TestAnAudienceNamesSegmentsThatAreThere(t *testing.T) {
+	w := newFixture(t)
+	w.Audiences = campaignsInLog{w}
+	_, acme := w.client(t, "acme@example.com")
+	_, bolt := w.client(t, "bolt@example.com")
+	layer, err1 := w.DefineConsentLayer(t.Context(), acme, "Ads", []string{"age"}, "")
+	other, err2 := w.DefineConsentLayer(t.Context(), acme, "Mail", []string{"age"}, "")
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	segment := func(call commands.Call, layer id.ConsentLayer) id.Segment {
+		t.Helper()
+		made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", layer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.ID
+	}
+	free, second, layered, theirs := segment(acme, ""), segment(acme, ""), segment(acme, layer.ID), segment(bolt, "")
+	draft := func(of event.SegmentAudience) (commands.Campaign, error) {
+		terms := euros
+		terms.Audience, terms.Segments = "segments", &of
+		return w.DraftCampaign(t.Context(), acme, terms)
+	}
+	type ids = []id.Segment
+	for what, c := range map[string]struct {
+		of   event.SegmentAudience
+		code string
+		at   []string
+	}{
+		"another client's":          {event.SegmentAudience{AnyOf: ids{free, theirs}}, "invalid", []string{"/segments/any_of/1"}},
+		"one that never was":        {event.SegmentAudience{NoneOf: ids{id.Next[id.Segment](id.Derived("no"))}}, "invalid", []string{"/segments/none_of/0"}},
+		"no id":                     {event.SegmentAudience{AnyOf: ids{"x"}}, "invalid", []string{"/segments/any_of/0"}},
+		"nothing":                   {event.SegmentAudience{}, "invalid", []string{"/segments"}},
+		"one twice":                 {event.SegmentAudience{AnyOf: ids{free}, NoneOf: ids{free}}, "invalid", []string{"/segments/none_of/0"}},
+		"too many":                  {event.SegmentAudience{AnyOf: make(ids, 21)}, "invalid", []string{"/segments/any_of"}},
+		"too many others":           {event.SegmentAudience{NoneOf: make(ids, 21)}, "invalid", []string{"/segments/none_of"}},
+		"a layered one of no layer": {event.SegmentAudience{AnyOf: ids{free}, NoneOf: ids{layered}}, "invalid", []string{"/segments/none_of/0"}},
+		"one of no layer":           {event.SegmentAudience{Layer: layer.ID, AnyOf: ids{layered, free}}, "invalid", []string{"/segments/any_of/1"}},
+		"one of another layer":      {event.SegmentAudience{Layer: other.ID, AnyOf: ids{layered}}, "invalid", []string{"/segments/any_of/0"}},
+		"no layer":                  {event.SegmentAudience{Layer: "lay_x", AnyOf: ids{layered}}, "consent_layer_unknown", nil},
+	} {
+		_, err := draft(c.of)
+		if diff := cmp.Diff(c.at, pointers(err)); !fault.Is(err, c.code) || diff != "" {
+			t.Errorf("%s: %v %s", what, err, diff)
+		}
+	}
+	campaign, err := draft(event.SegmentAudience{AnyOf: ids{free}, NoneOf: ids{second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := draft(event.SegmentAudience{Layer: layer.ID, AnyOf: ids{layered}}); err != nil {
+		t.Error(err)
+	}
+	// Changed, it names what is there, too; what it named before may go.
+	change := func(to event.SegmentAudience) error {
+		_, err := w.ChangeCampaign(t.Context(), acme, campaign.ID, commands.ChangeCampaign{Segments: &to, Terms: func(t event.CampaignTerms) event.CampaignTerms {
+			t.Segments = &to
+			return t
+		}})
+		return err
+	}
+	retire := func(segment id.Segment) error {
+		_, err := w.RetireSegment(t.Context(), acme, segment)
+		return err
+	}
+	if err := change(event.SegmentAudience{AnyOf: ids{theirs}}); !fault.Is(err, "invalid") {
+		t.Errorf("another client's: %v", err)
+	}
+	for _, named := range []id.Segment{free, second, layered} {
+		if err := retire(named); !fault.Is(err, "segment_in_use") {
+			t.Errorf("a segment that a campaign names is retired: %v", err)
+		}
+	}
+	if err := change(event.SegmentAudience{AnyOf: ids{second}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := retire(free); err != nil {
+		t.Errorf("a segment that no campaign names any more: %v", err)
+	}
+	if err := change(event.SegmentAudience{AnyOf: ids{free}}); !fault.Is(err, "invalid") {
+		t.Errorf("a segment that was retired: %v", err)
+	}
+	if _, err := w.ChangeCampaign(t.Context(), acme, campaign.ID, commands.ChangeCampaign{
+		Terms: func(t event.CampaignTerms) event.CampaignTerms { return t }, Status: "cancelled",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := retire(second); err != nil {
+		t.Errorf("a segment of a campaign that has ended: %v", err)
+	}
+	if _, err := w.RetireSegment(t.Context(), bolt, theirs); err != nil {
+		t.Error(err)
+	}
+}
+
+// A draft that is repeated answers as the first did, whatever became of its segments.
+func TestARepeatedDraftAsksNothingOfItsSegments(t *testing.T) {
+	w := newFixture(t)
+	w.Audiences = nobodyNames{}
+	_, call := w.client(t, "acme@example.com")
+	made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := euros
+	terms.Audience, terms.Segments = "segments", &event.SegmentAudience{AnyOf: []id.Segment{made.ID}}
+	first, err := w.DraftCampaign(t.Context(), seeded(call, "k", "b"), terms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RetireSegment(t.Context(), call, made.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(time.Second)
+	again, err := w.DraftCampaign(t.Context(), seeded(call, "k", "b"), terms)
+	if err != nil || again.ID != first.ID {
+		t.Errorf("%v %v, not %v", err, again.ID, first.ID)
+	}
+}
+
+type nobodyNames struct{}
+
+func (nobodyNames) Naming(context.Context, id.Client, id.Segment) (id.Campaign, error) {
+	return "", nil
+}
