@@ -4995,7 +4995,7 @@ type Term struct {
 	// Contribution What it adds to the score.
 	Contribution float64 `json:"contribution"`
 
-	// Missing One of the two has not said it, or neither has. The similarity is then what two random users of yours have who both say it.
+	// Missing One of the two has not said it. The similarity is then what two random users of yours have who both say it. What neither has said is left out, but for a part of its weight where both together have said less than a fifth of all.
 	Missing bool `json:"missing"`
 
 	// Similarity How alike the two are in it.
@@ -5006,7 +5006,7 @@ type Term struct {
 	// Example: plan
 	Trait string `json:"trait"`
 
-	// Weight How much the trait counts.
+	// Weight How much the trait counts here.
 	Weight float64 `json:"weight"`
 }
 

@@ -3,9 +3,11 @@
 //
 // The score is the weighted similarity of Gower (1971): for each trait a
 // similarity in 0..1, and of those the weighted mean. A trait that one of the two
-// has not said, or neither has, counts as alike as two random users are: else who
-// says little would be like everybody. It is symmetric, lies in 0..1, and is 1
-// between a user who says everything and itself. Who shares no trait is no match.
+// has not said counts as alike as two random users are: else who says little would
+// be like everybody. What neither has said does not count: else who says little would
+// be like nobody. Of that counts as much as makes a fifth of all weights. The score is
+// symmetric, lies in 0..1, and is 1 between a user who says a fifth and itself.
+// Who shares no trait is no match.
 //
 // A [Population] first bounds every user's score from above in whole numbers,
 // column by column, and then scores the few that can still be among the best in

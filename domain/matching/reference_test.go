@@ -21,6 +21,7 @@ type person struct {
 // reference scores two users as the definition reads, in plain float64.
 func reference(s traits.Schema, a, b traits.Flat, permit func(string) bool) (score, coverage float64, terms map[string]float64, ok bool) {
 	terms = make(map[string]float64)
+	neither := make(map[string]float64) // weights
 	var sum, shared, either, all float64
 	for _, t := range s.Traits {
 		numeric := t.Type == traits.TypeNumber || t.Type == traits.TypeDate
@@ -32,6 +33,11 @@ func reference(s traits.Schema, a, b traits.Flat, permit func(string) bool) (sco
 		all += t.Weight
 		if inA || inB {
 			either += t.Weight
+		}
+		if !inA && !inB {
+			neither[t.Path] = t.Weight
+			terms[t.Path] = t.Expected
+			continue
 		}
 		if !inA || !inB {
 			sum += t.Weight * t.Expected
@@ -67,10 +73,19 @@ func reference(s traits.Schema, a, b traits.Flat, permit func(string) bool) (sco
 	if shared == 0 {
 		return 0, 0, nil, false
 	}
-	for path := range terms {
-		terms[path] /= all
+	whole := max(either, all/5)
+	for path, weight := range neither {
+		if part := (whole - either) / (all - either); part > 0 {
+			terms[path] *= weight * part
+			sum += terms[path]
+		} else {
+			delete(terms, path)
+		}
 	}
-	return sum / all, shared / either, terms, sum/all >= 0.00005
+	for path := range terms {
+		terms[path] /= whole
+	}
+	return sum / whole, shared / either, terms, sum/whole >= 0.00005
 }
 
 // kilometres measures by the angle between vectors (Vincenty's formula on a

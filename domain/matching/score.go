@@ -13,15 +13,15 @@ type Match struct {
 	User     string // the other one
 	Score    float64
 	Coverage float64 // the share of the joint weight that both have
-	Terms    []Term  // those of traits that both have, then the others; the largest contribution first, then by trait; they add up to Score
+	Terms    []Term  // those of traits that both have, then the others that count; the largest contribution first, then by trait; they add up to Score
 }
 
 // Term is what one trait adds to a score.
 type Term struct {
 	Trait        string
-	Weight       float64
+	Weight       float64 // the trait's, or the part of it that counts where neither has said it
 	Similarity   float64 // where it is missing, that of two random users
-	Contribution float64 // Weight * Similarity / the sum of all weights
+	Contribution float64 // Weight * Similarity / the sum of all terms' weights
 	Missing      bool    // one of the two has not said it, or neither has
 }
 
@@ -97,40 +97,71 @@ func (v view) score(a, b int) (float64, bool) {
 		return 0, false
 	}
 	hasA, hasB := &v.presences.keys[v.patterns[a]], &v.presences.keys[v.patterns[b]]
-	var sum float64
+	var sum, said, unsaid float64
 	for _, i := range v.allowed {
-		if t := &v.traits[i]; hasA.has(i) && hasB.has(i) {
+		t, inA, inB := &v.traits[i], hasA.has(i), hasB.has(i)
+		switch {
+		case inA && inB:
 			sum += t.Weight * t.values.similarity(a, b)
-		} else {
+		case inA || inB:
 			sum += t.Weight * t.Expected
+		default:
+			unsaid += t.Weight * t.Expected
+			continue
 		}
+		said += t.Weight
 	}
-	if sum < LeastScore*v.total {
+	whole, part := v.counted(said)
+	sum += part * unsaid
+	if sum < LeastScore*whole {
 		return 0, false
 	}
-	return sum / v.total, true
+	return sum / whole, true
+}
+
+// leastCounted is the share of all weights that a score is made of at least. Without
+// it who says one thing would meet nobody but those who say that alone.
+const leastCounted = 0.2
+
+// counted is the weight that counts between two who have said so much of it, either of
+// them, and the part that counts of what neither has said.
+func (v view) counted(said float64) (whole, part float64) {
+	if least := leastCounted * v.total; said < least {
+		return least, (least - said) / (v.total - said)
+	}
+	return said, 0
 }
 
 // explain makes the answer for row b, which row a was matched with.
 func (v view) explain(a, b int, score float64) Match {
 	m := Match{User: v.users[b], Score: score, Terms: make([]Term, 0, len(v.allowed))}
 	hasA, hasB := &v.presences.keys[v.patterns[a]], &v.presences.keys[v.patterns[b]]
-	var shared, either float64
+	var shared, said float64
+	for _, i := range v.allowed {
+		inA, inB := hasA.has(i), hasB.has(i)
+		if inA && inB {
+			shared += v.traits[i].Weight
+		}
+		if inA || inB {
+			said += v.traits[i].Weight
+		}
+	}
+	m.Coverage = shared / said
+	whole, part := v.counted(said)
 	for _, i := range v.allowed {
 		t := &v.traits[i]
 		term := Term{Trait: t.Path, Weight: t.Weight, Similarity: t.Expected, Missing: true}
-		inA, inB := hasA.has(i), hasB.has(i)
-		if inA && inB {
+		switch inA, inB := hasA.has(i), hasB.has(i); {
+		case inA && inB:
 			term.Similarity, term.Missing = t.values.similarity(a, b), false
-			shared += t.Weight
+		case !inA && !inB && part == 0:
+			continue
+		case !inA && !inB:
+			term.Weight *= part
 		}
-		if inA || inB {
-			either += t.Weight
-		}
-		term.Contribution = term.Weight * term.Similarity / v.total
+		term.Contribution = term.Weight * term.Similarity / whole
 		m.Terms = append(m.Terms, term)
 	}
-	m.Coverage = shared / either
 	slices.SortFunc(m.Terms, func(a, b Term) int {
 		if a.Missing != b.Missing {
 			if a.Missing {

@@ -57,7 +57,7 @@ type search struct {
 	row     int
 	own     uint64 // hash of the user's id
 	columns []func(int, []int64)
-	rest    []float64
+	views   []outlook // by pattern
 	floor   float64
 	best    []ranked
 	marked  []uint64 // by row, which may be answered; nil: every one
@@ -66,7 +66,7 @@ type search struct {
 
 func (v view) search(row int, q Query) *search {
 	s := &search{view: v, query: q, row: row, floor: max(q.MinScore, LeastScore) - slack}
-	s.columns, s.rest = v.prepare(row)
+	s.columns, s.views = v.prepare(row)
 	s.own = hashOf(v.users[row])
 	s.best = make([]ranked, 0, min(q.Limit, len(v.rows))+1)
 	return s
@@ -122,7 +122,7 @@ func (s *search) over(from, n int) {
 	patterns := s.patterns[from : from+n]
 	for i, sum := range sums {
 		// Where a pattern cannot match, the rest and so the bound is NaN.
-		if float64(sum)*(1.0/(weightUnits*one))+s.rest[patterns[i]] >= s.floor && from+i != s.row {
+		if view := &s.views[patterns[i]]; float64(sum)*view.scale+view.rest >= s.floor && from+i != s.row {
 			s.consider(from + i)
 		}
 	}
@@ -151,56 +151,69 @@ func (s *search) consider(row int) {
 	}
 }
 
-// prepare returns a summing function for each trait that row has and may use
-// and, by pattern, what the traits that are missing add: NaN where there is no match.
-func (v view) prepare(row int) (columns []func(int, []int64), rest []float64) {
+// outlook is what a pattern makes of a sum: its bound is sum*scale + rest, where the
+// rest is what missing traits add; NaN where there is no match.
+type outlook struct{ scale, rest float64 }
+
+// prepare returns a summing function for each trait that row has and may use, and an
+// outlook for each pattern.
+func (v view) prepare(row int) (columns []func(int, []int64), views []outlook) {
 	own := v.presences.keys[v.patterns[row]]
-	var all float64
 	for _, i := range v.allowed {
-		t := v.traits[i]
-		all += t.Weight * t.Expected
-		if own.has(i) {
+		if t := v.traits[i]; own.has(i) {
 			columns = append(columns, t.values.bounds(row, int64(math.Ceil(t.Weight/v.total*weightUnits))))
 		}
 	}
-	expect := v.expected()
-	rest = make([]float64, len(v.presences.keys))
+	table := v.weighed()
+	all := table.sum(v.mask)
+	views = make([]outlook, len(v.presences.keys))
 	for pattern, has := range v.presences.keys {
-		rest[pattern] = math.NaN()
-		if v.share(v.patterns[row], uint32(pattern)) {
-			for word := range has {
-				has[word] &= own[word]
-			}
-			rest[pattern] = (all - expect.sum(has)) / v.total
+		views[pattern].rest = math.NaN()
+		if !v.share(v.patterns[row], uint32(pattern)) {
+			continue
 		}
+		var both, either presence
+		for word := range has {
+			both[word], either[word] = has[word]&own[word], has[word]^own[word]
+		}
+		shared, single := table.sum(both), table.sum(either)
+		whole, part := v.counted(shared.weight + single.weight)
+		unsaid := all.expected - shared.expected - single.expected
+		views[pattern] = outlook{v.total / (whole * weightUnits * one), (single.expected + part*unsaid) / whole}
 	}
-	return columns, rest
+	return columns, views
 }
 
-// scale adds up what is expected of traits, eight at a time: there can be as many
-// patterns as users, and one branch for each of their traits would cost more than
-// the scan. It adds up in another order than the exact score, which differs within
-// slack.
-type scale [][256]float64
+// weights adds up the weights of traits and what is expected of them, eight at a time:
+// there can be as many patterns as users, and one branch for each of their traits
+// would cost more than the scan. It adds up in another order than the exact score,
+// which differs within slack.
+type weights [][256]weighed
 
-func (v view) expected() scale {
-	s := make(scale, (len(v.traits)+7)/8)
+type weighed struct{ weight, expected float64 }
+
+func (v view) weighed() weights {
+	w := make(weights, (len(v.traits)+7)/8)
 	for _, i := range v.allowed {
-		s[i/8][1<<(i%8)] = v.traits[i].Weight * v.traits[i].Expected
+		t := v.traits[i]
+		w[i/8][1<<(i%8)] = weighed{t.Weight, t.Weight * t.Expected}
 	}
-	for group := range s {
+	for group := range w {
 		for eight := 1; eight < 256; eight++ {
 			lowest := eight & -eight
-			s[group][eight] = s[group][lowest] + s[group][eight^lowest]
+			w[group][eight] = w[group][lowest].plus(w[group][eight^lowest])
 		}
 	}
-	return s
+	return w
 }
 
-func (s scale) sum(has presence) float64 {
-	var sum float64
-	for group := range s {
-		sum += s[group][has[group/8]>>(group%8*8)&255]
+func (w weights) sum(has presence) (sum weighed) {
+	for group := range w {
+		sum = sum.plus(w[group][has[group/8]>>(group%8*8)&255])
 	}
 	return sum
+}
+
+func (w weighed) plus(o weighed) weighed {
+	return weighed{w.weight + o.weight, w.expected + o.expected}
 }

@@ -39,7 +39,7 @@ type Schema struct {
 
 // Edition is the form of what is learnt now. A schema of an older one lacks
 // something that comparisons need, and is learnt anew.
-const Edition = 2 // 1 told what is to be expected of two users, 2 how values are read
+const Edition = 3 // 1 told what is to be expected of two users, 2 how values are read, 3 counts nothing that neither has said
 
 // Trait is one path of a schema.
 type Trait struct {

@@ -4961,14 +4961,15 @@ type Sweep struct {
 type Term struct {
 	// What it adds to the score.
 	Contribution float64 `json:"contribution"`
-	// One of the two has not said it, or neither has. The similarity is then what two random users of
-	// yours have who both say it.
+	// One of the two has not said it. The similarity is then what two random users of yours have who
+	// both say it. What neither has said is left out, but for a part of its weight where both together
+	// have said less than a fifth of all.
 	Missing bool `json:"missing"`
 	// How alike the two are in it.
 	Similarity float64 `json:"similarity"`
 	// The trait's path.
 	Trait string `json:"trait"`
-	// How much the trait counts.
+	// How much the trait counts here.
 	Weight float64 `json:"weight"`
 }
 

@@ -5126,15 +5126,16 @@ export interface Term {
   /** What it adds to the score. */
   contribution: number;
   /**
-   * One of the two has not said it, or neither has. The similarity is then what two random users of
-   * yours have who both say it.
+   * One of the two has not said it. The similarity is then what two random users of yours have who
+   * both say it. What neither has said is left out, but for a part of its weight where both
+   * together have said less than a fifth of all.
    */
   missing: boolean;
   /** How alike the two are in it. */
   similarity: number;
   /** The trait's path. */
   trait: string;
-  /** How much the trait counts. */
+  /** How much the trait counts here. */
   weight: number;
 }
 

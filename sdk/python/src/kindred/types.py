@@ -2456,14 +2456,15 @@ class Term(TypedDict):
     """What one trait adds to the score. Once it is recorded, the similarity has two decimals."""
     # What it adds to the score.
     contribution: float
-    # One of the two has not said it, or neither has. The similarity is then what two random users
-    # of yours have who both say it.
+    # One of the two has not said it. The similarity is then what two random users of yours have who
+    # both say it. What neither has said is left out, but for a part of its weight where both
+    # together have said less than a fifth of all.
     missing: bool
     # How alike the two are in it.
     similarity: float
     # The trait's path.
     trait: str
-    # How much the trait counts.
+    # How much the trait counts here.
     weight: float
 
 
