@@ -59,11 +59,12 @@ func foundOf(got, wanted []ranked) (n int) {
 // Whoever a filter lets through, few or many, whom it leans to, in all traits or in some:
 // of the exact answer .95 is found, and without cells all of it.
 func TestMarkedUsersAreFound(t *testing.T) {
-	p := multitude(t, 40_000, 0.05, archetypes)
+	t.Parallel()
+	p := multitude(t, 20_000, 0.05, archetypes)
 	some := func(path string) bool { return path != p.traits[0].Path && path != p.traits[1].Path }
 	try := func(least float64, users int) {
 		t.Helper()
-		for _, share := range []float64{.5, .1, .01, .001} {
+		for _, share := range []float64{.5, .1, .001} {
 			for _, with := range []bool{true, false} {
 				for _, permit := range []func(string) bool{nil, some} {
 					found, wanted := 0, 0
@@ -83,9 +84,9 @@ func TestMarkedUsersAreFound(t *testing.T) {
 			}
 		}
 	}
-	try(1, 2)
+	try(1, 1)
 	p.Partition(1)
-	try(.95, 8)
+	try(.95, 4)
 }
 
 // A mark stays with its user, wherever that moves, and goes with it.

@@ -106,6 +106,7 @@ func someRows(p *Population, random *rand.Rand, n int) []int {
 }
 
 func TestAPartitionFindsWhatIsThere(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		missing float64
 		write   func(*rand.Rand, float64) string
