@@ -334,12 +334,12 @@ func TestProgressIsToldInOrder(t *testing.T) {
 }
 
 func TestAWarmRunKeepsItsClustersThroughChurn(t *testing.T) {
-	set := madeUp(1650, 6, 0.6, 0.8, 9)
-	older := mustFit(t, Points{set.points.Data[:1500*64], 64}, Options{Seed: 1})
-	newer := mustFit(t, Points{set.points.Data[150*64:], 64}, Options{Seed: 101, Warm: older.Centroids})
+	set := madeUp(440, 4, 0.6, 0.8, 9)
+	older := mustFit(t, Points{set.points.Data[:400*64], 64}, Options{Seed: 1})
+	newer := mustFit(t, Points{set.points.Data[40*64:], 64}, Options{Seed: 101, Warm: older.Centroids})
 	o := NewOverlap(older.K, newer.K)
-	for i := 150; i < 1500; i++ {
-		o[older.Assignments[i]][newer.Assignments[i-150]]++
+	for i := 40; i < 400; i++ {
+		o[older.Assignments[i]][newer.Assignments[i-40]]++
 	}
 	s := o.Succession()
 	if len(s.Retired) > 0 || len(s.Splits)+len(s.Merges) > 0 || slices.Contains(s.Keeps, -1) {
