@@ -397,8 +397,10 @@ func goldenPages() map[string]golden {
 		"segments-built":   {"segments", full("Acme"), "segments?built=1&trait=age&comparison=over&value=30", ""},
 		"segments-preview": {"segments", full("Acme"), "segments?rule=traits.age+%3E+30&preview=1", ""},
 		"segments-asked":   {"segments", full("Acme"), "segments?rule=traits.age+%3E+30", ""},
-		"segment-blocked": {"segment", full("Acme").plus(made{"/api/v1/segments/seg_1": kindred.Segment{ID: "seg_1", Name: "Acme", Rule: `traits.age > 30`, State: "blocked", CreatedAt: ago(72 * time.Hour), BlockedBy: []kindred.SegmentBlock{{Cause: "path_sensitive", Name: "age"}}},
-			"/api/v1/segments/seg_1/sizes": kindred.SegmentSizes{}, "/api/v1/segments/seg_1/changes": kindred.SegmentChangeList{}, "/api/v1/segments/seg_1/members": list([]kindred.SegmentMember{})}), "segments/seg_1", ""},
+		"segment-blocked": {"segment", full("Acme").plus(made{
+			"/api/v1/segments/seg_1":       kindred.Segment{ID: "seg_1", Name: "Acme", Rule: `traits.age > 30`, State: "blocked", CreatedAt: ago(72 * time.Hour), BlockedBy: []kindred.SegmentBlock{{Cause: "path_sensitive", Name: "age"}}},
+			"/api/v1/segments/seg_1/sizes": kindred.SegmentSizes{}, "/api/v1/segments/seg_1/changes": kindred.SegmentChangeList{}, "/api/v1/segments/seg_1/members": list([]kindred.SegmentMember{}),
+		}), "segments/seg_1", ""},
 		"traits-category": {"traits", full("Acme"), "traits?path=plan", ""},
 		"run-under-way": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{
 			ID: "run_1", ConsentLayerID: "lay_1", Status: "running", CreatedAt: ago(time.Second), Progress: &kindred.RunProgress{Phase: "fitting", Share: .4, ETASeconds: new(int64(3))},

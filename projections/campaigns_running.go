@@ -45,11 +45,11 @@ WHERE c.client = $1 AND c.status = 'running' AND c.spent_minor < (c.terms::jsonb
 ORDER BY c.created_position LIMIT $5`
 
 // Showable returns the campaigns that run now and that a user has not seen as
-// often as their frequency caps allow, whomever they are for: those after a place, at
-// most MaxShowable, in order of creation. since begins the window of what was unanswered.
+// often as their frequency caps allow, whomever they are for: a page, in order of
+// creation. since begins the window of what was unanswered.
 // Faults: building, quarantined, stale.
-func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, after eventstore.Position) ([]Showable, error) {
-	return query(ctx, m.Reader, m, client, false, showableCampaigns, []any{string(user), now, since, MaxShowable, string(after), event.MaxDrift}, func(s *Showable) []any {
+func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, p Page) ([]Showable, error) {
+	return query(ctx, m.Reader, m, client, false, showableCampaigns, []any{string(user), now, since, p.Limit, string(p.After), event.MaxDrift}, func(s *Showable) []any {
 		return []any{text(&s.ID), text(&s.CreatedPosition), document(&s.CampaignTerms), &s.SpentMinor, &s.StartedAt, &s.Impressions, &s.Clicks, &s.Unanswered}
 	})
 }

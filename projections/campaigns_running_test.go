@@ -71,7 +71,7 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 		}
 		w.record(client, "campaign-"+string(campaign), events...)
 		at := now.Add(c.later)
-		found := must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour), ""))
+		found := must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour), projections.Page{Limit: projections.MaxShowable}))
 		if may := len(found) == 1; may != c.may {
 			t.Errorf("%s: may be shown: %t", c.what, may)
 			continue

@@ -430,8 +430,8 @@ func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err err
 	return nil
 }
 
-// turn is to a user: of the one before nothing stays open.
-func (g *judgedBatch) turn(u *segmentUser) {
+// closeOther lets nothing stay open of a user but of this one.
+func (g *judgedBatch) closeOther(u *segmentUser) {
 	if g.opened != nil && g.opened != u {
 		g.opened.close()
 	}
@@ -443,7 +443,7 @@ func (g *judgedBatch) traitsOf(ctx context.Context, u *segmentUser) ([]byte, err
 	if len(g.versions) == 0 {
 		return nil, nil
 	}
-	if g.turn(u); u.facts != nil {
+	if g.closeOther(u); u.facts != nil {
 		return u.document, nil
 	}
 	return g.openTraits(ctx, u, g.keys[string(u.id)])
@@ -451,7 +451,7 @@ func (g *judgedBatch) traitsOf(ctx context.Context, u *segmentUser) ([]byte, err
 
 // openAlone opens a user, unless it is open.
 func (g *judgedBatch) openAlone(ctx context.Context, u *segmentUser) error {
-	if g.turn(u); u.facts != nil || u.erased {
+	if g.closeOther(u); u.facts != nil || u.erased {
 		return nil
 	}
 	return g.open(ctx, u, g.keys[string(u.id)])

@@ -102,12 +102,17 @@ func TestWhatIsMissingCountsAsItsExpectedSimilarity(t *testing.T) {
 
 func TestWhatNeitherHasSaidDoesNotCountBeyondAFifth(t *testing.T) {
 	s := traits.Schema{Traits: []traits.Trait{
-		{Path: "a", Type: traits.TypeBool, Weight: 1, Expected: 0.5}, {Path: "b", Type: traits.TypeBool, Weight: 1, Expected: 0.4},
-		{Path: "c", Type: traits.TypeBool, Weight: 6, Expected: 0.3}, {Path: "d", Type: traits.TypeBool, Weight: 2, Expected: 0.7},
+		{Path: "a", Type: traits.TypeBool, Weight: 1, Expected: 0.5},
+		{Path: "b", Type: traits.TypeBool, Weight: 1, Expected: 0.4},
+		{Path: "c", Type: traits.TypeBool, Weight: 6, Expected: 0.3},
+		{Path: "d", Type: traits.TypeBool, Weight: 2, Expected: 0.7},
 	}}
 	p := populate(s, []person{
-		{"little", flat(t, `{"a":true}`)}, {"as little", flat(t, `{"a":true}`)}, {"more", flat(t, `{"a":true,"b":true}`)},
-		{"much", flat(t, `{"a":true,"c":true}`)}, {"as much", flat(t, `{"c":true}`)},
+		{"little", flat(t, `{"a":true}`)},
+		{"as little", flat(t, `{"a":true}`)},
+		{"more", flat(t, `{"a":true,"b":true}`)},
+		{"much", flat(t, `{"a":true,"c":true}`)},
+		{"as much", flat(t, `{"c":true}`)},
 	})
 	for _, c := range []struct {
 		one, two string

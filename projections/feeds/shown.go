@@ -10,7 +10,6 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/pacing"
 	"kindred/domain/ranking"
-	"kindred/eventstore"
 	"kindred/projections"
 )
 
@@ -62,15 +61,15 @@ func (s ShownCampaigns) Running(ctx context.Context, client id.Client, user id.U
 
 // reaching are the campaigns that are for a user, of those that may be shown.
 func (s ShownCampaigns) reaching(ctx context.Context, client id.Client, user id.User, now time.Time) (found []projections.Showable, err error) {
-	var after eventstore.Position
+	page := projections.Page{Limit: projections.MaxShowable}
 	for looked := 0; looked < maxLooked; looked += projections.MaxShowable {
-		some, err := s.Model.Showable(ctx, client, user, now, now.Add(-ranking.FatigueWindow), after)
+		some, err := s.Model.Showable(ctx, client, user, now, now.Add(-ranking.FatigueWindow), page)
 		if err != nil {
 			return nil, err
 		}
 		terms := make([]event.CampaignTerms, len(some))
 		for i, c := range some {
-			terms[i], after = c.CampaignTerms, c.CreatedPosition
+			terms[i], page.After = c.CampaignTerms, c.CreatedPosition
 		}
 		standing, err := s.standing(ctx, client, user, terms)
 		if err != nil {
