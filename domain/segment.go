@@ -147,7 +147,7 @@ func (s *Segments) CheckAudience(of event.SegmentAudience) error {
 		named   []id.Segment
 	}{{"/segments/any_of", of.AnyOf}, {"/segments/none_of", of.NoneOf}} {
 		for i, one := range list.named {
-			detail := ""
+			var detail string
 			switch known := s.segments[one]; {
 			case known == nil:
 				detail = "is not a segment"

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -41,18 +42,14 @@ func TestACampaignIsForSegments(t *testing.T) {
 		"/audience":           {"audience": "segment"},
 		"/segments/any_of/0":  {"segments": map[string]any{"any_of": []string{idOfSegment(pros)}, "consent_layer_id": layer.ID}},
 	} {
-		for k, v := range draft {
-			change[k] = v
-		}
+		maps.Copy(change, draft)
 		if got := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", "/api/v1/campaigns", change)); got.Errors[0].Pointer != pointer {
 			t.Errorf("%s: %+v", pointer, got.Errors)
 		}
 	}
 	for _, both := range []map[string]any{{"audience": "all"}, {"audience": "clusters"}} {
 		both["segments"] = audience([]string{adults}, nil)
-		for k, v := range draft {
-			both[k] = v
-		}
+		maps.Copy(both, draft)
 		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", "/api/v1/campaigns", both))
 	}
 	c := a.run(map[string]any{"segments": audience([]string{adults}, []string{pros})})

@@ -225,7 +225,7 @@ func TestSegmentsAreMadeAndFollowedOnTheCommandLine(t *testing.T) {
 	if out := sh.must("segments", "preview", "traits.age > 30", "--layer", string(layer.ID)); !strings.HasPrefix(out, "1 of 4 users") {
 		t.Errorf("previewed under a layer: %q", out)
 	}
-	if of := asJSON[httpapi.Segment](t, sh.must("segments", "create", "Of a layer", "traits.age > 30", "--layer", string(layer.ID), "--json")); of.Members != 1 || *of.ConsentLayerID != layer.ID {
+	if of := asJSON[httpapi.Segment](t, sh.must("segments", "create", "Of layers", "traits.age > 30", "--layer", string(layer.ID), "--json")); of.Members != 1 || *of.ConsentLayerID != layer.ID {
 		t.Errorf("made under a layer: %+v", of)
 	}
 	if out := sh.must("segments", "list"); !strings.Contains(out, segment+"  ready  2  Grown-ups  traits.age > 30") {

@@ -2121,7 +2121,7 @@ class RunVerdict(TypedDict):
     # clusters at which the users stand out most.
     cloud: NotRequired[VerdictComparison]
     # Of `unknown`, why; `superseded` where another run was requested meanwhile.
-    reason: NotRequired[Literal["cancelled", "superseded", "consent_layer_gone", "not_enough_users", "no_usable_traits", "too_few_distinct", "time_or_memory_limit", "internal"]]
+    reason: NotRequired[Literal["cancelled", "superseded", "consent_layer_gone", "segment_gone", "not_enough_users", "no_usable_traits", "too_few_distinct", "time_or_memory_limit", "internal"]]
     # The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
     # trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of
     # clusters at which the users stand out most.
