@@ -15,8 +15,8 @@ const (
 	MaxStanding = 20
 
 	leastPSI     = 0.15
-	falseAlarms  = 0.005 // of a comparison, over all of its traits; of a run over its comparisons, a few times that
-	leastMove    = 0.25  // standard deviations that a number must have moved by
+	falseAlarms  = 0.0025 // of a comparison, over all of its traits; of a run, times its clusters: under 2 % of four
+	leastMove    = 0.25   // standard deviations that a number must have moved by
 	leastJaccard = 0.6
 	leastGrowth  = 0.25 // of a size share, and of a cause that is told again
 	leastZ       = 4.0
@@ -121,7 +121,7 @@ func (d Drift) Severity() Severity {
 //
 // A trait has drifted if its PSI is over 0.15, of which half a standard deviation
 // makes more in any type, and over what chance alone exceeds
-// in one of two hundred comparisons: PSI times nm/(n+m) is distributed as
+// in one of four hundred comparisons: PSI times nm/(n+m) is distributed as
 // chi-squared with one degree of freedom less than there are bins (Yurdakul and
 // Naranjo 2020), at a level shared out among the traits. A number has drifted, too,
 // if it moved by a quarter of a standard deviation, beyond chance at that level (the
