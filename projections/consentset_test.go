@@ -51,12 +51,19 @@ func TestUnderALayerThoseAreFoundWhoGrantIt(t *testing.T) {
 		slices.Sort(got)
 		var want []id.User
 		for user := range c.traits {
-			if granted[layer][user] && user != ada {
+			if !granted[layer][user] || user == ada {
+				continue
+			}
+			_, alike, err := c.populations.Pair(t.Context(), c.acme, ada, user, within[layer]) // who has nothing in common is no match
+			if err != nil {
+				t.Fatal(err)
+			}
+			if alike {
 				want = append(want, user)
 			}
 		}
 		if slices.Sort(want); !slices.Equal(got, want) {
-			t.Fatalf("after %d steps %d are found under layer %d, and %d grant it:\n%v\n%v", n, len(got), layer, len(want), got, want)
+			t.Fatalf("after %d steps %d are found under layer %d, and %d grant it and are alike:\n%v\n%v", n, len(got), layer, len(want), got, want)
 		}
 		found += len(got)
 	}

@@ -61,6 +61,7 @@ type search struct {
 	floor   float64
 	best    []ranked
 	marked  []uint64 // by row, which may be answered; nil: every one
+	few     []int    // rows of these that are still to be looked at
 	block   [blockRows]int64
 }
 
@@ -119,13 +120,18 @@ func (s *search) over(from, n int) {
 	for _, add := range s.columns {
 		add(from, sums)
 	}
-	patterns := s.patterns[from : from+n]
 	for i, sum := range sums {
-		// Where a pattern cannot match, the rest and so the bound is NaN.
-		if view := &s.views[patterns[i]]; float64(sum)*view.scale+view.rest >= s.floor && from+i != s.row {
+		if s.mayBe(sum, from+i) {
 			s.consider(from + i)
 		}
 	}
+}
+
+// mayBe says whether a row may be among the best, by the sum of its bounds. Where a pattern cannot
+// match, the rest and so the bound is NaN.
+func (s *search) mayBe(sum int64, row int) bool {
+	view := &s.views[s.patterns[row]]
+	return float64(sum)*view.scale+view.rest >= s.floor && row != s.row
 }
 
 // consider scores a row and keeps it while it is among the best.
