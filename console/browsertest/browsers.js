@@ -53,9 +53,8 @@ export class Hand {
 
   // follow takes the first link that selector finds.
   async follow(selector) {
-    const link = await this.page.$(selector);
-    assert.ok(link, `${this.page.url()} has no ${selector}`);
-    await this.turn(() => link.click());
+    assert.ok(await this.count(selector), `${this.page.url()} has no ${selector}`);
+    await this.turn(() => this.first(selector).click());
   }
 
   // send fills the fields of the form that goes to action, a suffix of its address, and sends it.
@@ -74,12 +73,14 @@ export class Hand {
     await this.turn(() => this.page.locator(`${form} ${button}`).click());
   }
 
+  first(selector) { return this.page.locator(selector).first(); } // looked up as it is clicked: a part may have been read again meanwhile
   attach(selector, file) { return this.page.setInputFiles(selector, file); }
   choose(selector, value) { return this.page.selectOption(selector, value); }
 }
 
 // FirefoxHand does the same where Puppeteer calls things otherwise.
 export class FirefoxHand extends Hand {
+  first(selector) { return this.page.locator(selector); }
   async attach(selector, file) { await (await this.page.$(selector)).uploadFile(file); }
   choose(selector, value) { return this.page.select(selector, value); }
 }

@@ -133,7 +133,7 @@ for (const scripts of [true, false]) test(`what takes long comes once the page i
   context.setDefaultTimeout(patience);
   const page = await context.newPage(), complaints = await watch(page), hand = new Hand(page);
   await signIn(hand, full.account);
-  const there = (text) => eventually(text, () => hand.says(text));
+  const there = (text) => eventually(text, () => hand.says(text).catch(() => false)); // a page may lead to another meanwhile
   const send = async (action, fields, button) => {
     for (const [name, value] of Object.entries(fields)) await page.locator(`form[method=get][action$="${action}"] [name="${name}"]`).fill(value);
     await hand.turn(() => page.locator(`form[method=get][action$="${action}"] ${button}`).click());
