@@ -382,7 +382,7 @@ func (p *page) past(data map[string]any, user *kindred.User) error {
 	at, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 	if err != nil {
 		p.refused = problemOf(invalid("at", say("history.this_must_be_a")))
-		return nil
+		return nil //nolint:nilerr // the page says so
 	}
 	data["PastOf"] = stamp(at, zoneOf(p.r))
 	if data["Later"] = later("users/"+url.PathEscape(user.ID), asked, "past"); data["Later"] != "" {
