@@ -40,7 +40,7 @@ var rules = map[string][]string{
 	"eventstore/tail":      {"eventstore", "domain/id"},
 	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "domain/rule", "eventstore", "eventstore/seal"},
 	"commands/policies": {
-		"commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
+		"backoff", "commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
 		"eventstore", "eventstore/projector", "projections", "watermill",
 	},
 	"commands/imports":  {"commands", "domain/id", "domain/fault", "eventstore", "jobs", "pgx"},
@@ -67,7 +67,7 @@ var rules = map[string][]string{
 		"httpapi", "readapi", "commands", "commands/imports", "commands/writeapi", "dispatcher", "domain/id", "eventstore",
 		"eventstore/projector", "projections",
 	},
-	"httpapi/auth": {"httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
+	"httpapi/auth": {"backoff", "httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
 	"postgres":     {"pgx"},
 
 	"console":       {"console/chart", "sdk/go"}, // a client of the public API, and nothing more

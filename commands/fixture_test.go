@@ -22,12 +22,13 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 )
 
 // fixture is a log, its keys and a clock, which any number of processes share.
 type fixture struct {
 	store   *memstore.Store
-	keys    *seal.Memory
+	keys    *keystest.Memory
 	master  seal.MasterKeys
 	matcher *matcher
 	decided [2]int // what is known of every client's LastDecision
@@ -66,7 +67,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	w := &fixture{
-		store: memstore.New("test"), keys: seal.NewMemory(), master: master,
+		store: memstore.New("test"), keys: keystest.NewMemory(), master: master,
 		matcher: &matcher{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 	}
 	w.Commands = w.process(w.store, w.keys)

@@ -23,6 +23,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 	"kindred/postgres/pgtest"
 	"kindred/testkit"
 )
@@ -52,7 +53,7 @@ func newFixture(t testing.TB, config Config) *fixture {
 // newFixtureOn is newFixture on a database of the test's choice.
 func newFixtureOn(t testing.TB, pool *pgxpool.Pool, config Config) *fixture {
 	t.Helper()
-	keys := seal.NewMemory()
+	keys := keystest.NewMemory()
 	master, err := seal.ParseMasterKeys("m1:" + base64.StdEncoding.EncodeToString(make([]byte, 32)))
 	if err != nil {
 		t.Fatal(err)

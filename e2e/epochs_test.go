@@ -22,6 +22,7 @@ import (
 	"kindred/app"
 	"kindred/domain/id"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 	"kindred/eventstore/seal/epochs"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/httpapi"
@@ -53,7 +54,7 @@ func opensRow(t testing.TB, f *app.App, client id.Client, subject string, row se
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := seal.NewMemory()
+	keys := keystest.NewMemory()
 	if _, err := keys.MakeRoot(t.Context(), seal.RootKey{Kind: seal.ClientKey, Client: client, WrappedKey: root}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 )
 
 const (
@@ -47,7 +48,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	d := &fixture{store: memstore.New("test"), now: noon}
 	d.Log = &eventstore.Log{
-		Store: d.store, Vault: seal.New(seal.NewMemory(), master, rand.Reader), Registry: event.All(),
+		Store: d.store, Vault: seal.New(keystest.NewMemory(), master, rand.Reader), Registry: event.All(),
 		Now: func() time.Time { return d.now },
 	}
 	return d

@@ -13,6 +13,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
 )
@@ -39,7 +40,7 @@ func newHistory(t *testing.T) *history {
 	h := &history{T: t, ids: id.Derived(t.Name())}
 	h.client = id.Next[id.Client](h.ids)
 	h.log = &eventstore.Log{
-		Store: memstore.New("test"), Vault: seal.New(seal.NewMemory(), master, rand.Reader), Registry: event.All(),
+		Store: memstore.New("test"), Vault: seal.New(keystest.NewMemory(), master, rand.Reader), Registry: event.All(),
 		Now: func() time.Time { now = now.Add(time.Second); return now },
 	}
 	return h

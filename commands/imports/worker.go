@@ -57,10 +57,6 @@ func (w *Worker) Run(ctx context.Context) error {
 
 func (w *Worker) queue() jobs.Queue { return jobs.Queue{Pool: w.Pool, Kind: kind} }
 
-// Turn applies one chunk, of the client whose turn it is. It is false where none waits.
-// Faults: import_unknown.
-func (w *Worker) Turn(ctx context.Context) (bool, error) { return w.queue().Turn(ctx, w.turn) }
-
 // task is the next chunk of an import.
 type task struct {
 	Import

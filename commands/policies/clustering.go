@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"kindred/backoff"
 	"kindred/commands"
 	"kindred/domain/clustering"
 	"kindred/domain/event"
@@ -102,7 +103,8 @@ type Clustering struct {
 const (
 	runPause   = 200 * time.Millisecond // between looks for runs that were requested or cancelled
 	firstRest  = time.Second            // of a run whose turn is over and that is not seen to have ended; doubles
-	longRest   = time.Hour              // after which a turn is forgotten
+	fullRest   = 32 * time.Second
+	longRest   = time.Hour // after which a turn is forgotten
 	policyName = "policy:clustering"
 )
 
@@ -189,7 +191,7 @@ func (t *turns) end(run OpenRun, now time.Time) {
 	delete(t.active, run.Run)
 	t.over[run.Run] = run.Client
 	r := t.rest[run.Run]
-	r.until = now.Add(firstRest << min(r.times, 5))
+	r.until = now.Add(backoff.Doubled(firstRest, fullRest, r.times))
 	r.times++
 	t.rest[run.Run] = r
 }

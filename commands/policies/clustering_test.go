@@ -29,6 +29,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 )
 
 // clusteringFixture is a log with clients and users whose runs a process carries out. Two
@@ -55,7 +56,7 @@ func newClusteringFixture(t *testing.T) *clusteringFixture {
 	}
 	entropy := &steadyEntropy{from: rand.NewChaCha8([32]byte{})}
 	o := &clusteringFixture{T: t, store: memstore.New("test")}
-	o.log = &eventstore.Log{Store: o.store, Vault: seal.New(seal.NewMemory(), master, entropy), Registry: event.All(), Now: time.Now}
+	o.log = &eventstore.Log{Store: o.store, Vault: seal.New(keystest.NewMemory(), master, entropy), Registry: event.All(), Now: time.Now}
 	o.Commands = &commands.Commands{Log: o.log, Entropy: entropy, LastDecision: unknown, Filter: o}
 	return o
 }

@@ -19,6 +19,7 @@ import (
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 	"kindred/postgres/pgtest"
 	"kindred/testkit"
 )
@@ -46,7 +47,7 @@ func (s frailStore) Append(ctx context.Context, stream eventstore.Stream, expect
 // fixture is a log, the process that runs the policies, and one that dies.
 type fixture struct {
 	store    *memstore.Store
-	keys     *seal.Memory
+	keys     *keystest.Memory
 	master   seal.MasterKeys
 	policies *Policies
 	open     []eventstore.Stream
@@ -80,7 +81,7 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &fixture{store: memstore.New("test"), keys: seal.NewMemory(), master: master}
+	o := &fixture{store: memstore.New("test"), keys: keystest.NewMemory(), master: master}
 	o.policies = &Policies{
 		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Segments: o, Sandboxes: noSandboxes{}, Matching: o, RecordEndings: nothingEnded, DisableFailing: func(context.Context) error { return nil }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}

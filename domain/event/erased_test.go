@@ -17,6 +17,7 @@ import (
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 	"kindred/postgres/pgtest"
 )
 
@@ -60,7 +61,7 @@ func TestARebuildLiftsWhatIsLeftOfAnErasedSubject(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &eventstore.Log{
-		Store: memstore.New("first"), Vault: seal.New(seal.NewMemory(), master, rand.Reader),
+		Store: memstore.New("first"), Vault: seal.New(keystest.NewMemory(), master, rand.Reader),
 		Registry: event.FirstRegistry(), Now: time.Now,
 	}
 	for client, note := range map[id.Client]string{"cli_here": "HI", "cli_gone": "SECRET", "cli_empty": ""} {

@@ -306,10 +306,10 @@ const (
 )
 
 func (l *leader) replace(ctx context.Context, projectionID string, live lease, old checkpoint) error {
-	lockWait := firstLockWait
 	l.lease.reached.Store(nil) // its checkpoint goes
 	var err error
-	for range replaceTries {
+	for try := range replaceTries {
+		lockWait := backoff.Doubled(firstLockWait, lastLockWait, try)
 		err = pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 			return l.replaceIn(ctx, tx, projectionID, live, old, lockWait)
 		})
@@ -319,7 +319,6 @@ func (l *leader) replace(ctx context.Context, projectionID string, live lease, o
 		if err := backoff.Sleep(ctx, lockWait); err != nil {
 			return err
 		}
-		lockWait = min(2*lockWait, lastLockWait)
 	}
 	if err != nil {
 		return fmt.Errorf("put the new tables in place: %w", err)

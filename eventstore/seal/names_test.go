@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 	"kindred/golden"
 )
 
@@ -17,7 +18,7 @@ func TestKeysAndWhatTheySealStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := []string{"master key " + generated}
-	keys := seal.NewMemory()
+	keys := keystest.NewMemory()
 	v := seal.New(keys, master(t, masterText("a", 1)), sevens{})
 	if err := v.Prepare(t.Context(), acme, user); err != nil {
 		t.Fatal(err)

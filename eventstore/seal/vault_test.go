@@ -29,7 +29,7 @@ const (
 var place = seal.Place{Client: acme, Stream: "user-1", Event: "evt_1", Field: "traits"}
 
 func TestMemoryConformance(t *testing.T) {
-	keystest.Run(t, func(*testing.T) seal.Keys { return seal.NewMemory() })
+	keystest.Run(t, func(*testing.T) seal.Keys { return keystest.NewMemory() })
 }
 
 func masterText(name string, fill byte) string {
@@ -46,9 +46,9 @@ func master(t testing.TB, entries ...string) seal.MasterKeys {
 }
 
 // prepared is a vault where the user has a key.
-func prepared(t testing.TB) (*seal.Vault, *seal.Memory) {
+func prepared(t testing.TB) (*seal.Vault, *keystest.Memory) {
 	t.Helper()
-	keys := seal.NewMemory()
+	keys := keystest.NewMemory()
 	v := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
 	if err := v.Prepare(t.Context(), acme, user); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestNothingOpensElsewhere(t *testing.T) {
 
 func TestACommitmentIsSHA256OfSaltAndPlaintext(t *testing.T) {
 	// The salt is what the source of entropy gave, so a known one shows it.
-	v := seal.New(seal.NewMemory(), master(t, masterText("a", 1)), sevens{})
+	v := seal.New(keystest.NewMemory(), master(t, masterText("a", 1)), sevens{})
 	if err := v.Prepare(t.Context(), acme, user); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestErasureElsewhereBitesWithinASecond(t *testing.T) {
 
 // slowKeys answers Subject only once it may, so that a Destroy can come between.
 type slowKeys struct {
-	*seal.Memory
+	*keystest.Memory
 	reading, answer chan struct{}
 }
 
@@ -266,7 +266,7 @@ func (k lateRoots) Root(ctx context.Context, kind seal.Kind, client id.Client) (
 
 // Two requests make the first key of a client: it is not lost to the one that found none.
 func TestAKeyThatAnotherHasJustMadeIsNotLost(t *testing.T) {
-	keys := lateRoots{seal.NewMemory(), make(chan struct{}), make(chan struct{})}
+	keys := lateRoots{keystest.NewMemory(), make(chan struct{}), make(chan struct{})}
 	v := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
 	made := make(chan error, 2)
 	index := func() {
@@ -420,7 +420,7 @@ func TestASecretOpensUnderItsNameOnly(t *testing.T) {
 
 // countingKeys counts statements, and holds the first until it may go on.
 type countingKeys struct {
-	*seal.Memory
+	*keystest.Memory
 	statements atomic.Int32
 	first      chan struct{}
 }
@@ -434,7 +434,7 @@ func (k *countingKeys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey)
 
 func TestConcurrentPreparesShareStatements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := &countingKeys{Memory: seal.NewMemory(), first: make(chan struct{})}
+		keys := &countingKeys{Memory: keystest.NewMemory(), first: make(chan struct{})}
 		v := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
 		quitting, quit := context.WithCancel(t.Context())
 		callers := []context.Context{quitting, t.Context(), t.Context()}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+
+	"kindred/backoff"
 )
 
 // throttle slows down whoever keeps failing: after some free attempts each
@@ -50,8 +52,7 @@ func (t *throttle) pause(subject [32]byte) time.Duration {
 }
 
 // take counts an attempt, unless the subject has to wait; then it returns for
-// how long. Counting first, and taking back when it was right, leaves no gap
-// for many attempts at once.
+// how long.
 func (t *throttle) take(subject [32]byte) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,26 +67,8 @@ func (t *throttle) take(subject [32]byte) time.Duration {
 	a.count++
 	a.last = now
 	if over := a.count - t.free; over > 0 {
-		a.until = now.Add(min(t.limit, firstPause<<min(over-1, 20)))
+		a.until = now.Add(backoff.Doubled(firstPause, t.limit, over-1))
 	}
 	t.seen.Add(subject, a)
 	return 0
-}
-
-// giveBack takes back one attempt, and the pause it opened.
-func (t *throttle) giveBack(subject [32]byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if a, found := t.seen.Get(subject); found {
-		a.count = max(0, a.count-1)
-		a.until = time.Time{}
-		t.seen.Add(subject, a)
-	}
-}
-
-// forget takes back all attempts.
-func (t *throttle) forget(subject [32]byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.seen.Remove(subject)
 }

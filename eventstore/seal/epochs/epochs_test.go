@@ -24,6 +24,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/epochs"
+	"kindred/eventstore/seal/keystest"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres/pgtest"
 	"kindred/testkit"
@@ -169,7 +170,7 @@ func (w *fixture) row(user string) seal.WrappedKey {
 // files of epochs as they are opens a row that was there once.
 func (p process) opensOld(user string, row seal.WrappedKey) error {
 	p.Helper()
-	keys := seal.NewMemory()
+	keys := keystest.NewMemory()
 	root, err := pgkeys.Keys{Pool: p.pool}.Root(p.Context(), seal.ClientKey, acme)
 	if err != nil {
 		p.Fatal(err)

@@ -1,4 +1,4 @@
-package seal
+package keystest
 
 import (
 	"bytes"
@@ -6,49 +6,61 @@ import (
 	"sync"
 
 	"kindred/domain/id"
+	"kindred/eventstore/seal"
+)
+
+type (
+	rootName struct {
+		kind   seal.Kind
+		client id.Client
+	}
+	subjectName struct {
+		client  id.Client
+		subject string
+	}
 )
 
 // Memory is a key table for tests. It forgets everything with the process.
 type Memory struct {
 	mu       sync.Mutex
-	roots    map[rootName]WrappedKey
-	subjects map[subjectName]SubjectKey
+	roots    map[rootName]seal.WrappedKey
+	subjects map[subjectName]seal.SubjectKey
 }
 
 // NewMemory makes an empty key table.
 func NewMemory() *Memory {
-	return &Memory{roots: map[rootName]WrappedKey{}, subjects: map[subjectName]SubjectKey{}}
+	return &Memory{roots: map[rootName]seal.WrappedKey{}, subjects: map[subjectName]seal.SubjectKey{}}
 }
 
 // Root finds a root key.
-func (m *Memory) Root(_ context.Context, kind Kind, client id.Client) (WrappedKey, error) {
+func (m *Memory) Root(_ context.Context, kind seal.Kind, client id.Client) (seal.WrappedKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return lookup(m.roots, rootName{kind, client})
 }
 
 // MakeRoot stores a root key unless there is one.
-func (m *Memory) MakeRoot(_ context.Context, key RootKey) (WrappedKey, error) {
+func (m *Memory) MakeRoot(_ context.Context, key seal.RootKey) (seal.WrappedKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return makeIn(m.roots, rootName{key.Kind, key.Client}, key.WrappedKey), nil
 }
 
 // RootsNotUnder lists root keys that another master key wraps.
-func (m *Memory) RootsNotUnder(_ context.Context, master string, limit int) ([]RootKey, error) {
+func (m *Memory) RootsNotUnder(_ context.Context, master string, limit int) ([]seal.RootKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var found []RootKey
+	var found []seal.RootKey
 	for name, key := range m.roots {
 		if key.Under != master && len(key.Wrapped) > 0 && len(found) < limit {
-			found = append(found, RootKey{name.kind, name.client, key})
+			found = append(found, seal.RootKey{Kind: name.kind, Client: name.client, WrappedKey: key})
 		}
 	}
 	return found, nil
 }
 
 // Rewrap stores root keys in their new wrapping.
-func (m *Memory) Rewrap(_ context.Context, keys []RootKey) error {
+func (m *Memory) Rewrap(_ context.Context, keys []seal.RootKey) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, key := range keys {
@@ -61,21 +73,21 @@ func (m *Memory) Rewrap(_ context.Context, keys []RootKey) error {
 }
 
 // Subject finds the key of a subject.
-func (m *Memory) Subject(_ context.Context, client id.Client, subject string) (WrappedKey, error) {
+func (m *Memory) Subject(_ context.Context, client id.Client, subject string) (seal.WrappedKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key, found := m.subjects[subjectName{client, subject}]
 	if !found {
-		return WrappedKey{}, ErrNoKey
+		return seal.WrappedKey{}, seal.ErrNoKey
 	}
 	return key.WrappedKey, nil
 }
 
 // MakeSubjects stores the keys that are missing.
-func (m *Memory) MakeSubjects(_ context.Context, keys []SubjectKey) ([]SubjectKey, error) {
+func (m *Memory) MakeSubjects(_ context.Context, keys []seal.SubjectKey) ([]seal.SubjectKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	stored := make([]SubjectKey, len(keys))
+	stored := make([]seal.SubjectKey, len(keys))
 	for i, key := range keys {
 		name := subjectName{key.Client, key.Subject}
 		_, there := m.subjects[name]
@@ -89,16 +101,16 @@ func (m *Memory) MakeSubjects(_ context.Context, keys []SubjectKey) ([]SubjectKe
 }
 
 // find finds the subject of a client that has a lookup.
-func (m *Memory) find(client id.Client, lookup []byte) (SubjectKey, bool) {
+func (m *Memory) find(client id.Client, lookup []byte) (seal.SubjectKey, bool) {
 	if lookup == nil {
-		return SubjectKey{}, false
+		return seal.SubjectKey{}, false
 	}
 	for name, key := range m.subjects {
 		if name.client == client && bytes.Equal(key.Lookup, lookup) {
 			return key, true
 		}
 	}
-	return SubjectKey{}, false
+	return seal.SubjectKey{}, false
 }
 
 // Find finds subjects by their lookups.
@@ -141,7 +153,7 @@ func (m *Memory) DestroyClient(_ context.Context, client id.Client) (more bool, 
 			m.subjects[name] = key
 		}
 	}
-	for _, kind := range []Kind{ClientKey, Pepper} {
+	for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
 		name := rootName{kind, client}
 		key := m.roots[name]
 		key.Wrapped = nil
@@ -150,10 +162,10 @@ func (m *Memory) DestroyClient(_ context.Context, client id.Client) (more bool, 
 	return false, nil
 }
 
-func lookup[K comparable](table map[K]WrappedKey, name K) (WrappedKey, error) {
+func lookup[K comparable](table map[K]seal.WrappedKey, name K) (seal.WrappedKey, error) {
 	key, found := table[name]
 	if !found {
-		return WrappedKey{}, ErrNoKey
+		return seal.WrappedKey{}, seal.ErrNoKey
 	}
 	return key, nil
 }

@@ -1,0 +1,6 @@
+package imports
+
+import "context"
+
+// Turn applies one chunk, of the client whose turn it is. It is false where none waits.
+func (w *Worker) Turn(ctx context.Context) (bool, error) { return w.queue().Turn(ctx, w.turn) }
