@@ -1,6 +1,7 @@
 package kindred
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -9,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"kindred/domain/event"
 )
 
 // unfolded are the types that no aggregate folds, as it decides nothing by them.
@@ -163,5 +166,22 @@ func TestEachReadModelIsListed(t *testing.T) {
 	}
 	if found < 20 {
 		t.Fatalf("only %d read models", found)
+	}
+}
+
+// A public event has its place in what its receivers read; the lists of the console and the
+// command line follow from the contract.
+func TestEachPublicEventIsDocumented(t *testing.T) {
+	t.Parallel()
+	for file, entry := range map[string]string{"docs/webhooks.md": "\n### %s\n", "docs/contract.md": "\n| `%s` |"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range event.PublicTypes() {
+			if !strings.Contains(string(text), fmt.Sprintf(entry, name)) {
+				t.Errorf("%s says nothing of %s", file, name)
+			}
+		}
 	}
 }

@@ -169,7 +169,7 @@ func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 }
 
 func TestEveryTypeOfEventHasAStory(t *testing.T) {
-	for _, of := range eventTypes {
+	for _, of := range kindred.EventTypes() {
 		if stories[of] == nil {
 			t.Errorf("%s has no story", of)
 		}

@@ -13,16 +13,10 @@ import (
 	kindred "kindred/sdk/go"
 )
 
-// eventTypes are the types of events that clients are told of.
-var eventTypes = []kindred.EventType{
-	kindred.EventTypeMatchComputed, kindred.EventTypeClusteringCompleted, kindred.EventTypeClusteringFailed,
-	kindred.EventTypeCampaignBudgetExhausted, kindred.EventTypeClusterDriftDetected,
-}
-
 func typeNames() []string {
-	names := make([]string, len(eventTypes))
-	for i, t := range eventTypes {
-		names[i] = string(t)
+	var names []string
+	for _, t := range kindred.EventTypes() {
+		names = append(names, string(t))
 	}
 	return names
 }
@@ -30,7 +24,7 @@ func typeNames() []string {
 func typesOf(names []string) ([]kindred.EventType, error) {
 	var types []kindred.EventType
 	for _, name := range names {
-		if !slices.Contains(eventTypes, kindred.EventType(name)) {
+		if !slices.Contains(kindred.EventTypes(), kindred.EventType(name)) {
 			return nil, fmt.Errorf("%q is no type of event; there are %s", name, strings.Join(typeNames(), ", "))
 		}
 		types = append(types, kindred.EventType(name))

@@ -11,12 +11,6 @@ import (
 	kindred "kindred/sdk/go"
 )
 
-// eventTypes are what a subscription can ask for.
-var eventTypes = []kindred.EventType{
-	kindred.EventTypeMatchComputed, kindred.EventTypeClusteringCompleted, kindred.EventTypeClusteringFailed,
-	kindred.EventTypeCampaignBudgetExhausted, kindred.EventTypeClusterDriftDetected,
-}
-
 func (p *page) webhooks() error {
 	asked := p.r.URL.Query()
 	found, err := p.api.Webhooks.ListPage(p.r.Context(), kindred.ListWebhooksParams{Limit: new(int64(20)), Cursor: asked.Get("cursor")})
@@ -31,7 +25,7 @@ func (p *page) webhooks() error {
 		found.Data[i] = *one
 	}
 	return p.show("webhooks", "Webhooks", say("titles.webhooks"), map[string]any{
-		"Webhooks": found.Data, "Types": eventTypes, "Next": next("webhooks", asked, found.NextCursor),
+		"Webhooks": found.Data, "Types": kindred.EventTypes(), "Next": next("webhooks", asked, found.NextCursor),
 	})
 }
 
@@ -80,7 +74,7 @@ func (p *page) webhook() error {
 		return err
 	}
 	return p.show("webhook", "Webhooks", one.URL, map[string]any{
-		"Since": new(p.Now().Add(-24 * time.Hour)), "Webhook": one, "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": eventTypes,
+		"Since": new(p.Now().Add(-24 * time.Hour)), "Webhook": one, "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": kindred.EventTypes(),
 		"Next": next("webhooks/"+url.PathEscape(one.ID), asked, deliveries.NextCursor),
 	})
 }

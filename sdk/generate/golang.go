@@ -142,6 +142,13 @@ func (c *contract) golangType(b *strings.Builder, n *named) {
 			fmt.Fprintf(b, "\t%s%s %s = %q\n", n.Name, exported(words(v)), n.Name, v)
 		}
 		b.WriteString(")\n")
+		if n.Name == "EventType" { // of which programs offer them all
+			fmt.Fprintf(b, "\n// %[1]ss are all there are.\nfunc %[1]ss() []%[1]s {\n\treturn []%[1]s{\n", n.Name)
+			for _, v := range n.Values {
+				fmt.Fprintf(b, "\t\t%s%s,\n", n.Name, exported(words(v)))
+			}
+			b.WriteString("\t}\n}\n")
+		}
 	default:
 		fields := n.Fields
 		if n.Union != nil {

@@ -3562,6 +3562,17 @@ const (
 	EventTypeClusterDriftDetected    EventType = "cluster.drift_detected"
 )
 
+// EventTypes are all there are.
+func EventTypes() []EventType {
+	return []EventType{
+		EventTypeMatchComputed,
+		EventTypeClusteringCompleted,
+		EventTypeClusteringFailed,
+		EventTypeCampaignBudgetExhausted,
+		EventTypeClusterDriftDetected,
+	}
+}
+
 // ExchangeRequest: An API key to exchange.
 type ExchangeRequest struct {
 	// The `raw_key` that the creation of the key answered.
