@@ -120,6 +120,67 @@ func TestTheSlowestImportGivesWayWhereAllPlacesAreHeld(t *testing.T) {
 	})
 }
 
+func TestImportsAndExportsEndWithTheirTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var revoked atomic.Bool
+		follows := httpapi.NewFollows(func(_ context.Context, p httpapi.Principal) (bool, error) {
+			return revoked.Load() && p.Client == id.Client(client(0)), nil
+		}, time.Now)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go follows.Run(ctx)
+		c := crowd{newEdge(t, func(o *httpapi.Options) {
+			o.Known, o.Follows = func(bearer string) id.Client { return id.Client(bearer) }, follows
+		}), t}
+		var took [2]atomic.Int64 // bytes of the imports of two clients
+		c.service.imports = func(ctx context.Context, body io.Reader) error {
+			of, piece := 0, make([]byte, 100)
+			if httpapi.PrincipalFrom(ctx).Client == id.Client(client(1)) {
+				of = 1
+			}
+			for {
+				n, err := body.Read(piece)
+				took[of].Add(int64(n))
+				switch {
+				case errors.Is(err, io.EOF):
+					return nil
+				case err != nil:
+					return err
+				}
+			}
+		}
+		c.service.export = func(w io.Writer) error {
+			for {
+				if _, err := io.WriteString(w, strings.Repeat("x", 1<<10)); err != nil {
+					return err
+				}
+			}
+		}
+		import1, answer1 := c.begin(client(0), "POST", users+"/import", slowLines, "3\r\n{}\n\r\n")
+		import2, answer2 := c.begin(client(1), "POST", users+"/import", slowLines, "3\r\n{}\n\r\n")
+		export := serveOne(t, c.edge)
+		fmt.Fprintf(export, "GET /api/v1/clients/%s/history HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %[1]s\r\nAccept: %s\r\n\r\n", client(0), asLines)
+		answer, err := http.ReadResponse(bufio.NewReader(export), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		revoked.Store(true)
+		time.Sleep(time.Second)
+		fmt.Fprint(import1, "3\r\n{}\n\r\n")
+		fmt.Fprint(import2, "3\r\n{}\n\r\n0\r\n\r\n")
+		if one, other := <-answer1, <-answer2; one != http.StatusUnauthorized || other != http.StatusOK {
+			t.Errorf("the imports were answered %d and %d", one, other)
+		}
+		if one, other := took[0].Load(), took[1].Load(); one != 3 || other != 6 {
+			t.Errorf("%d and %d bytes were taken", one, other)
+		}
+		if n, err := io.Copy(io.Discard, answer.Body); err == nil || n > 1<<20 {
+			t.Errorf("%d bytes of the export came, %v", n, err)
+		}
+	})
+}
+
 func TestASlowExportGivesWayToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := crowded(t)

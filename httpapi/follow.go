@@ -27,7 +27,7 @@ var ErrStopping = errors.New("the process stops")
 
 // Follows are the requests that last: streams of events, and lists that wait for
 // one. They are a class of their own: one takes a place of no other request. Each
-// ends with its token.
+// ends with its token. So do imports and exports, but for one that only expires.
 type Follows struct {
 	// Ended says whether a principal has lost its token since it was verified.
 	Ended func(context.Context, Principal) (bool, error)
@@ -41,7 +41,8 @@ type Follows struct {
 
 type following struct {
 	principal Principal
-	end       context.CancelCauseFunc
+	end       func(why error) // may be called again until the request has ended
+	goesOn    bool            // when the token expires, or the process is about to stop
 }
 
 // NewFollows makes the class. Run, which needs ended, ends those whose tokens have.
@@ -61,7 +62,7 @@ func (f *Follows) during(ctx context.Context, p Principal, work func(context.Con
 	defer f.places.Give(string(p.Client))
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	one := &following{p, end}
+	one := &following{principal: p, end: end}
 	if !f.add(one) {
 		return fault.New(fault.Unavailable, "not_ready", "The service is not ready.").After(time.Second)
 	}
@@ -70,13 +71,22 @@ func (f *Follows) during(ctx context.Context, p Principal, work func(context.Con
 	return nil
 }
 
+// watch has a request that goes on by itself ended where its token is revoked, until the
+// function that it returns is called.
+func (f *Follows) watch(p Principal, end func(why error)) (done func()) {
+	one := &following{p, end, true}
+	f.add(one)
+	return func() { f.remove(one) }
+}
+
 func (f *Follows) add(one *following) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.over {
-		f.open[one] = struct{}{}
+	if f.over && !one.goesOn {
+		return false
 	}
-	return !f.over
+	f.open[one] = struct{}{}
+	return true
 }
 
 func (f *Follows) remove(one *following) {
@@ -91,7 +101,9 @@ func (f *Follows) Stop() {
 	defer f.mu.Unlock()
 	f.over = true
 	for one := range f.open {
-		one.end(ErrStopping)
+		if !one.goesOn {
+			one.end(ErrStopping)
+		}
 	}
 }
 
@@ -115,7 +127,7 @@ func (f *Follows) endEnded(ctx context.Context) {
 	known := map[holder]error{}
 	for _, one := range f.all() {
 		p := one.principal
-		if !f.Now().Before(p.Expires) {
+		if !one.goesOn && !f.Now().Before(p.Expires) {
 			one.end(fault.New(fault.Unauthenticated, "expired_token", "The access token has expired. Get a new one from /auth/exchange or /auth/token."))
 			continue
 		}
@@ -132,6 +144,16 @@ func (f *Follows) endEnded(ctx context.Context) {
 			one.end(why)
 		}
 	}
+}
+
+// count is how many streams and waiting requests there are.
+func (f *Follows) count() (n int) {
+	for _, one := range f.all() {
+		if !one.goesOn {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *Follows) all() []*following {

@@ -30,7 +30,7 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 	o.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kindred_http_event_streams",
 		Help: "Streams of events, and requests that wait for one, that are open.",
-	}, func() float64 { return float64(len(o.Follows.all())) }))
+	}, func() float64 { return float64(o.Follows.count()) }))
 	e := &edge{
 		o:          o,
 		router:     newRouter(),

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"io"
 	"net/http"
+	"sync/atomic"
 
 	"kindred/semaphore"
 )
@@ -43,10 +44,23 @@ func (r *recorder) Write(p []byte) (int, error) {
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // stream is an import or an export. It holds a place that it may have to give
-// up to another client where its caller is slow.
+// up to another client where its caller is slow, and ends with its token.
 type stream struct {
 	meter  meter
 	holder *semaphore.Holder
+	takes  bool                  // an import: its answer says why it ended
+	lost   atomic.Pointer[error] // why nothing is done with its token any more; nil: it holds
+}
+
+// ended says why it has to end; nil: it goes on.
+func (s *stream) ended() error {
+	if why := s.lost.Load(); why != nil {
+		return *why
+	}
+	if s.holder.Ended() {
+		return overloaded()
+	}
+	return nil
 }
 
 // write writes a part of an answer, which is an export's where there is a stream.
@@ -54,8 +68,8 @@ func (s *stream) write(w io.Writer, p []byte) (n int, err error) {
 	if s == nil {
 		return w.Write(p)
 	}
-	if s.holder.Ended() {
-		return 0, overloaded()
+	if err := s.ended(); err != nil && !s.takes {
+		return 0, err
 	}
 	s.meter.begin()
 	defer func() { s.meter.end(n) }()

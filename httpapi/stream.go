@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -18,10 +19,14 @@ const (
 
 // streaming serves a request while it holds the place of a stream.
 func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
-	s, conn := &stream{meter: meter{now: e.o.Now}}, http.NewResponseController(x.rec)
-	s.holder = s.meter.holder(func() { s.cut(conn, x.op.streams) })
+	s, conn := &stream{meter: meter{now: e.o.Now}, takes: x.op.streams}, http.NewResponseController(x.rec)
+	s.holder = s.meter.holder(func() { s.cut(conn) })
 	return e.streams.during(r.Context(), string(x.principal.Client), s.holder, func() error {
 		x.rec.stream = s
+		defer e.o.Follows.watch(x.principal, func(why error) {
+			s.lost.Store(&why)
+			s.cut(conn)
+		})()
 		serve()
 		if s.holder.Ended() {
 			e.streams.shed.Inc()
@@ -31,9 +36,9 @@ func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
 }
 
 // cut ends what waits for the caller. Nothing waits for it after.
-func (s *stream) cut(conn *http.ResponseController, reads bool) {
+func (s *stream) cut(conn *http.ResponseController) {
 	set := conn.SetWriteDeadline
-	if reads {
+	if s.takes {
 		set = conn.SetReadDeadline
 	}
 	_ = set(time.Unix(1, 0)) // where there is no connection, nothing waits
@@ -69,18 +74,15 @@ func (b *streamedBody) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if s.holder.Ended() {
-		return 0, overloaded()
+	if err := s.ended(); err != nil {
+		return 0, err
 	}
 	n, err := metered{b.body, &s.meter}.Read(p)
 	b.ended = errors.Is(err, io.EOF)
-	switch {
-	case err == nil, b.ended:
+	if err == nil || b.ended {
 		return n, err
-	case s.holder.Ended():
-		return n, overloaded()
 	}
-	return n, incomplete()
+	return n, cmp.Or(s.ended(), incomplete())
 }
 
 func incomplete() error {
