@@ -66,6 +66,7 @@ type failure struct {
 	Attempts  int      `json:"attempts"`
 	Reason    string   `json:"reason"`
 	Message   string   `json:"message"`
+	Shown     string   `json:"shown"` // all that prints it
 }
 
 func (f *failure) Error() string { return fmt.Sprintf("%+v", *f) }
@@ -73,16 +74,13 @@ func (f *failure) Error() string { return fmt.Sprintf("%+v", *f) }
 type command map[string]any
 
 var buildGo = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "kindred-sdk-go-")
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "driver"), "./conformance")
+	program := filepath.Join(programs, "driver")
+	cmd := exec.Command("go", "build", "-o", program, "./conformance")
 	cmd.Dir = filepath.Join("..", "go")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	return filepath.Join(dir, "driver"), nil
+	return program, nil
 })
 
 // pythonOf is the interpreter of an environment that has what requirements.txt names.
@@ -93,7 +91,7 @@ func pythonOf() string {
 	return "python3"
 }
 
-func startDriver(t testing.TB, name string) *driver {
+func startDriver(t testing.TB, name string, environment ...string) *driver {
 	t.Helper()
 	python := pythonOf()
 	var arguments []string
@@ -115,6 +113,7 @@ func startDriver(t testing.TB, name string) *driver {
 	}
 	cmd := exec.CommandContext(t.Context(), arguments[0], arguments[1:]...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINDRED_") }), "PYTHONPATH=../python/src")
+	cmd.Env = append(cmd.Env, environment...)
 	cmd.Stderr = os.Stderr
 	cmd.WaitDelay = time.Second
 	in, err := cmd.StdinPipe()

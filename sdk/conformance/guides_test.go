@@ -68,7 +68,7 @@ func TestTheBlocksOfTheGuidesRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := newGuide(t, d.name)
-		g.environment = append(g.environment, "KINDRED_URL="+url, "KINDRED_API_KEY="+keyOf(t, url), "WEBHOOK_SECRET="+oldSecret,
+		g.environment = append(g.environment, "KINDRED_URL="+url, "KINDRED_API_KEY="+keyOf(t, url), "WEBHOOK_SECRET="+oldSecret, "KINDRED_EMAIL=ada@example.com", "KINDRED_PASSWORD=correct horse battery",
 			"PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 		guide(g)
 		for _, b := range g.commands {

@@ -683,3 +683,152 @@ func TestNullAndAbsentStayApart(t *testing.T) {
 		}
 	})
 }
+
+func TestFaultsShowNoKeys(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { refuse(w, 422, "invalid") })
+		none := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, 403, "other") }))
+		t.Cleanup(none.Close)
+		gone := httptest.NewServer(http.NotFoundHandler())
+		gone.Close()
+		for what, options := range map[string]command{
+			"refused":                {"base_url": s.URL},
+			"no token":               {"base_url": none.URL},
+			"no token of a session":  {"base_url": none.URL, "api_key": "", "session": "kin_sess_secret_key"},
+			"nobody answers":         {"base_url": gone.URL, "token": tokenOf(1)},
+			"nobody gives the token": {"base_url": gone.URL},
+		} {
+			d.client(what, "", options, command{"max_retries": -1})
+			call := calling(what, "users.create", command{"body": command{"external_id": "u"}, "show": true})
+			_, failed := d.try(call)
+			if failed == nil || failed.Shown == "" {
+				t.Errorf("%s: %+v", what, failed)
+				continue
+			}
+			for _, secret := range []string{"secret_key", tokenOf(1)} {
+				if at := strings.Index(failed.Shown, secret); at >= 0 {
+					t.Errorf("%s: %s is shown in …%s", what, secret, failed.Shown[max(0, at-200):at])
+				}
+			}
+		}
+	})
+}
+
+func TestACallEndsInItsTimeThoughNoTokenComes(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // or nobody sees that the other end has gone
+			<-r.Context().Done()
+		}))
+		t.Cleanup(func() {
+			s.CloseClientConnections()
+			s.Close()
+		})
+		d.client("c", s.URL, command{"timeout_ms": 300})
+		before := time.Now()
+		d.fails("timeout", "c", "users.get", getUser)
+		if took := time.Since(before); took > 20*time.Second { // an attempt of the exchange takes 35 s
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestATimeOfYearsIsNoneThatIsOver(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		years := command{"timeout_ms": 100_000_000_000, "attempt_timeout_ms": 100_000_000_000}
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			if strings.HasSuffix(r.URL.Path, "/stream") {
+				begin(w)
+				select { // what has no time would be over by now
+				case <-r.Context().Done():
+				case <-time.After(300 * time.Millisecond):
+					say(w, wholeEvent(behind(r)))
+				}
+				return
+			}
+			good(w)
+		})
+		d.client("c", s.URL, years)
+		d.must("c", "users.get", getUser)
+		if out, failed := d.events("c", "follow", command{"most": 1}); failed != nil || out.Count != 1 || len(s.seen()) != 2 {
+			t.Errorf("told of %+v (%v) after %d requests", out, failed, len(s.seen()))
+		}
+	})
+}
+
+func TestWhatIsNoTokenAndNoListIsToldAsThat(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		for _, answer := range []string{`{}`, `null`, `[]`, `{"data":null}`, `{"data":{}}`, `{"data":{"token":"","expires_in":900}}`} {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { respond(w, 200, answer) }))
+			t.Cleanup(s.Close)
+			d.client("c", s.URL)
+			d.fails("answer", "c", "users.get", getUser)
+			d.client("c", s.URL, command{"token": tokenOf(1)})
+			d.fails("answer", "c", "users.list", command{})
+			if _, failed := d.events("c", "pull", nil); failed == nil || failed.Kind != "answer" {
+				t.Errorf("%s as a page of events ends with %v", answer, failed)
+			}
+		}
+	})
+}
+
+func TestTextsThatAreNotUTF8AreTold(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		if d.name == "go" {
+			return // it hands bytes on
+		}
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
+			w.Header().Set("Content-Type", "text/csv")
+			_, _ = io.WriteString(w, "user_id,external_id\nusr_1,\xff\n")
+		})
+		d.client("c", s.URL)
+		d.fails("answer", "c", "segments.list_members_csv", command{"path": []string{"seg_1"}})
+	})
+}
+
+// TestAKeyGoesThroughNoProxyInTheClear has a proxy in the environment, as companies do.
+func TestAKeyGoesThroughNoProxyInTheClear(t *testing.T) {
+	t.Parallel()
+	for _, name := range sdks() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
+			d := startDriver(t, name, "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL, "ALL_PROXY="+proxy.URL, "NODE_USE_ENV_PROXY=1", "NO_PROXY=", "no_proxy=")
+			s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
+			d.client("c", s.URL)
+			d.must("c", "users.get", getUser)
+			if proxy.exchanged() > 0 || len(proxy.seen()) > 0 || len(s.seen()) != 1 {
+				t.Errorf("the proxy got %d keys and %d requests", proxy.exchanged(), len(proxy.seen()))
+			}
+		})
+	}
+}
+
+func TestARetryAfterThatIsNoneOrHugeIsNoHurryAndNoWait(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		for header, attempts := range map[string]int{
+			"-5": 2, "soon": 2, "1.5.5": 2, "Mon, 01 Jan 2001 00:00:00 GMT": 2, "Fri, 99 Foo 2026 99:99:99 GMT": 2,
+			"4000000000": 1, "99999999999999999999": 1, strings.Repeat("9", 5000): 1, "Fri, 31 Dec 9999 23:59:59 GMT": 1,
+		} {
+			s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+				if n == 0 {
+					w.Header().Set("Retry-After", header)
+					refuse(w, 429, "rate_limited")
+					return
+				}
+				good(w)
+			})
+			d.client("c", s.URL)
+			_, failed := d.call("c", "users.get", getUser)
+			if len(s.seen()) != attempts || (attempts == 1) != (failed != nil && failed.Kind == "refused") {
+				t.Errorf("%.30s: %d attempts, %v", header, len(s.seen()), failed)
+			}
+		}
+	})
+}

@@ -23,24 +23,23 @@ import (
 )
 
 var buildKindred = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "kindred-")
-	if err != nil {
-		return "", err
-	}
-	program := filepath.Join(dir, "kindred")
+	program := filepath.Join(programs, "kindred")
 	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "kindred/cmd/kindred").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return program, nil
 })
 
+// programs is the folder of those that tests build.
+var programs string
+
 func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, build := range []func() (string, error){buildGo, buildKindred} {
-		if program, err := build(); err == nil {
-			_ = os.RemoveAll(filepath.Dir(program)) // of temporary files
-		}
+	var err error
+	if programs, err = os.MkdirTemp("", "kindred-sdk-"); err != nil {
+		panic(err)
 	}
+	code := m.Run()
+	_ = os.RemoveAll(programs) // of temporary files
 	os.Exit(code)
 }
 
@@ -176,6 +175,7 @@ func TestTheStoryOfAClientOnKindred(t *testing.T) {
 		t.Run("deliveries without a shared secret", func(t *testing.T) { keysOn(t, d, client) })
 		t.Run("segments", func(t *testing.T) { segmentsOn(t, d) })
 		t.Run("a session", func(t *testing.T) { sessionOn(t, d, url, client) })
+		t.Run("a sandbox", func(t *testing.T) { sandboxOn(t, d, url, client) })
 		t.Run("history", func(t *testing.T) {
 			ok, failed := d.try(command{"do": "export", "client": "c"})
 			if failed != nil || !strings.HasPrefix(field[string](t, ok, "last"), `{"head":`) || field[int](t, ok, "count") < 4 {
@@ -415,4 +415,52 @@ func sessionOn(t *testing.T, d *driver, url, client string) {
 		_, failed := d.call("session", "users.list_page", command{})
 		return failed != nil && failed.Status == 401 && failed.Code == "invalid_session"
 	})
+}
+
+// sandboxOn makes a sandbox, works in it by a session of the client beside it, moves
+// its clock and deletes it.
+func sandboxOn(t *testing.T, d *driver, url, client string) {
+	t.Helper()
+	made := d.must("login", "sandboxes.create", command{"body": command{"name": "ci", "expires_in": 3600}})
+	sandbox := field[string](t, made.Value, "id")
+	if field[string](t, made.Value, "parent_id") != client || field[bool](t, made.Value, "livemode") {
+		t.Errorf("made %s", made.Value)
+	}
+	if list := d.must("login", "sandboxes.list", command{}); list.Count != 1 || field[string](t, list.First, "name") != "ci" {
+		t.Errorf("listed is %+v", list)
+	}
+	opened := d.must("nobody", "authentication.create_session", command{"body": command{"email": "ada@example.com", "password": "correct horse battery"}})
+	d.client("inside", url, command{"api_key": "", "session": field[string](t, opened.Value, "secret"), "sandbox": sandbox})
+	if ok, failed := d.try(command{"do": "client_id", "client": "inside"}); failed != nil || text(t, ok) != sandbox {
+		t.Errorf("the session is of %s (%v), want %s", ok, failed, sandbox)
+	}
+	key := field[string](t, d.must("inside", "api_keys.create", command{"body": command{"name": "tests", "scopes": []string{"write"}}}).Value, "raw_key")
+	if !strings.HasPrefix(key, "kin_test_") {
+		t.Errorf("a key of the sandbox begins with %.9s", key)
+	}
+	d.client("test", url, command{"api_key": key})
+	before := field[time.Time](t, d.must("test", "sandboxes.get_clock", command{}).Value, "now")
+	to := before.Add(40 * 24 * time.Hour)
+	moved := d.must("test", "sandboxes.move_clock", command{"body": command{"to": to}})
+	if now := field[time.Time](t, moved.Value, "now"); now.Before(to.Truncate(time.Second)) {
+		t.Errorf("moved to %s, it says %s", to, now)
+	}
+	user := d.must("test", "users.create", command{"body": command{"external_id": "there"}})
+	if at := field[time.Time](t, user.Value, "created_at"); at.Before(to.Truncate(time.Second)) {
+		t.Errorf("made at %s, want %s", at, to)
+	}
+	if f := d.fails("refused", "c", "users.get", command{"path": []string{"ext:there"}}); f.Code != "user_unknown" {
+		t.Errorf("beside the sandbox its user is refused as %+v", f)
+	}
+	if f := d.fails("refused", "c", "sandboxes.move_clock", command{"body": command{"to": to}}); f.Code != "sandbox_only" {
+		t.Errorf("a live clock is refused as %+v", f)
+	}
+	d.must("login", "sandboxes.delete", command{"path": []string{sandbox}})
+	testkit.Eventually(t, "the sandbox is gone", func() bool {
+		_, failed := d.call("test", "users.list_page", command{})
+		return failed != nil && failed.Status == 401
+	})
+	if f := d.fails("refused", "login", "sandboxes.get", command{"path": []string{sandbox}}); f.Code != "sandbox_unknown" {
+		t.Errorf("it is refused as %+v", f)
+	}
 }

@@ -398,7 +398,7 @@ func ended(ctx context.Context, last error) error {
 
 // retryAfter reads seconds, or a date.
 func retryAfter(text string, now time.Time) time.Duration {
-	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil {
+	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
 		return time.Duration(max(0, min(seconds, math.MaxInt32))) * time.Second
 	}
 	if at, err := http.ParseTime(text); err == nil {

@@ -62,6 +62,10 @@ func pulled(ctx context.Context, c *caller, r request, waits bool, opts []Option
 				yield(nil, err)
 				return
 			}
+			if page.Data == nil {
+				yield(nil, errNoPage)
+				return
+			}
 			fresh, err := page.each(&at, yield)
 			switch {
 			case err != nil:

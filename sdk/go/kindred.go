@@ -14,6 +14,7 @@ package kindred
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -61,6 +62,9 @@ func New(config Config) (*Client, error) {
 	}
 	if strings.ContainsAny(config.APIKey+config.Token+config.Session, "\r\n\x00 ") {
 		return nil, errors.New("kindred: the API key, token or session has a space or a line break in it")
+	}
+	if config.Sandbox != "" && config.Session == "" {
+		return nil, errors.New("kindred: Sandbox goes with a Session: a key or token is of one client")
 	}
 	own := http.Client{}
 	if config.HTTPClient != nil {
@@ -119,6 +123,12 @@ func (c Config) String() string { return fmt.Sprintf("kindred.Config(%s)", c.Bas
 
 // GoString is String.
 func (c Config) GoString() string { return c.String() }
+
+// Format is String, whatever the verb.
+func (c Config) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(c.String())) }
+
+// MarshalJSON is String.
+func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
 
 // LogValue is String.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

@@ -16,6 +16,8 @@ import (
 
 const longestLine = 16 << 20 // bytes of an export
 
+var errNoPage = &fault{kind: ErrAnswer, cause: errors.New("it is no page of a list")}
+
 // items reads a list page by page; no more than one page is held.
 func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, open func(*P) ([]T, *string)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -28,6 +30,11 @@ func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, o
 				return
 			}
 			data, cursor := open(page)
+			if data == nil {
+				var none T
+				yield(none, errNoPage)
+				return
+			}
 			for _, one := range data {
 				if !yield(one, nil) {
 					return

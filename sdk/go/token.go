@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -96,7 +98,7 @@ func (c *caller) exchange(ctx context.Context, key string) (*token, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newToken(out.Data.Token, out.Data.ExpiresIn, asked), nil
+	return newToken(out.Data.Token, out.Data.ExpiresIn, asked)
 }
 
 // renew asks for a token with the secret of a session: of its client, or of a sandbox.
@@ -112,13 +114,16 @@ func (c *caller) renew(ctx context.Context, secret, sandbox string) (*token, err
 	if err != nil {
 		return nil, err
 	}
-	return newToken(out.Token, out.ExpiresIn, asked), nil
+	return newToken(out.Token, out.ExpiresIn, asked)
 }
 
 // newToken is one that was asked for at a time, and is renewed before it ends.
-func newToken(text string, seconds int64, asked time.Time) *token {
-	life := time.Duration(seconds) * time.Second
-	return &token{text: text, client: audience(text), until: asked.Add(life - min(renewBefore, life/2))}
+func newToken(text string, seconds int64, asked time.Time) (*token, error) {
+	if text == "" {
+		return nil, &fault{kind: ErrAnswer, cause: errors.New("it holds no token")}
+	}
+	life := time.Duration(min(seconds, math.MaxInt32)) * time.Second
+	return &token{text: text, client: audience(text), until: asked.Add(life - min(renewBefore, life/2))}, nil
 }
 
 // audience is the client's id in a token. It is not verified: the service does

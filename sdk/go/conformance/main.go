@@ -39,6 +39,7 @@ type command struct {
 	Lines     string            `json:"lines"`
 	Most      int               `json:"most"`
 	Target    int               `json:"target"`
+	Show      bool              `json:"show"`
 	Scheme    string            `json:"scheme"`
 	Secrets   []string          `json:"secrets"`
 	Keys      []string          `json:"public_keys"`
@@ -53,6 +54,7 @@ type options struct {
 	APIKey         string `json:"api_key"`
 	Token          string `json:"token"`
 	Session        string `json:"session"`
+	Sandbox        string `json:"sandbox"`
 	Timeout        int    `json:"timeout_ms"`
 	AttemptTimeout int    `json:"attempt_timeout_ms"`
 	MaxRetries     int    `json:"max_retries"`
@@ -99,19 +101,23 @@ func main() {
 		all.Go(func() {
 			defer cancel()
 			value, err := d.do(ctx, c)
-			d.answer(c.ID, value, err)
+			d.answer(c, value, err)
 		})
 	}
 }
 
-func (d *driver) answer(id int, value any, err error) {
-	reply := map[string]any{"id": id, "ok": value}
+func (d *driver) answer(c command, value any, err error) {
+	reply := map[string]any{"id": c.ID, "ok": value}
 	if err != nil {
-		reply = map[string]any{"id": id, "error": told(err)}
+		failure := told(err)
+		if c.Show {
+			failure["shown"] = fmt.Sprintf("%v %+v %#v %q", err, err, err, err)
+		}
+		reply = map[string]any{"id": c.ID, "error": failure}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.running, id)
+	delete(d.running, c.ID)
 	if err := d.out.Encode(reply); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -127,7 +133,7 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 	switch c.Do {
 	case "new":
 		k, err := kindred.New(kindred.Config{
-			BaseURL: c.Options.BaseURL, APIKey: c.Options.APIKey, Token: c.Options.Token, Session: c.Options.Session, MaxRetries: c.Options.MaxRetries,
+			BaseURL: c.Options.BaseURL, APIKey: c.Options.APIKey, Token: c.Options.Token, Session: c.Options.Session, Sandbox: c.Options.Sandbox, MaxRetries: c.Options.MaxRetries,
 			Timeout: time.Duration(c.Options.Timeout) * time.Millisecond, AttemptTimeout: time.Duration(c.Options.AttemptTimeout) * time.Millisecond,
 		})
 		d.mu.Lock()
@@ -143,7 +149,9 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 		return nil, nil
 	case "print":
 		k := d.client(c.Client)
-		return fmt.Sprintf("%v %+v %#v %s", k, k, k, k), nil
+		config := kindred.Config{APIKey: "kin_secret_key", Token: "secret_key", Session: "secret_key"}
+		written, err := json.Marshal(config)
+		return fmt.Sprintf("%v %+v %#v %s %d %v %+v %#v %d %s", k, k, k, k, k, config, config, config, config, written), err
 	case "memory":
 		var m runtime.MemStats
 		runtime.GC()

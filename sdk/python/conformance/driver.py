@@ -8,6 +8,7 @@ import gc
 import json
 import sys
 import threading
+import traceback
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -129,6 +130,13 @@ def told(e: BaseException) -> dict[str, Any]:
     return {"kind": next((kind for of, kind in kinds if isinstance(e, of)), "usage"), "message": f"{type(e).__name__} {message}"}
 
 
+def shown(e: BaseException, c: Command) -> dict[str, Any]:
+    """All that a traceback with its locals shows, as reporters of errors keep it."""
+    if not c.get("show"):
+        return {}
+    return {"shown": "".join(traceback.TracebackException.from_exception(e, capture_locals=True).format()) + repr(e)}
+
+
 def raw(options: dict[str, str]) -> Any:
     """Read the list of users without the SDK."""
     count, params = 0, {"limit": "200"}
@@ -227,7 +235,7 @@ def threads() -> None:
         try:
             reply(c["id"], ok=act(clients, c))
         except Exception as e:
-            reply(c["id"], error=told(e))
+            reply(c["id"], error=told(e) | shown(e, c))
 
     with ThreadPoolExecutor(256) as pool:
         for line in sys.stdin:
@@ -246,7 +254,7 @@ async def tasks() -> None:
             else:
                 reply(c["id"], ok=await act_async(clients, c))
         except (Exception, asyncio.CancelledError) as e:
-            reply(c["id"], error=told(e))
+            reply(c["id"], error=told(e) | shown(e, c))
 
     while line := await asyncio.to_thread(sys.stdin.readline):
         c = json.loads(line)

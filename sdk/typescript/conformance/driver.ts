@@ -20,6 +20,7 @@ interface Command {
   lines?: string;
   most?: number;
   target?: number;
+  show?: boolean;
   scheme?: string;
   secrets?: string[];
   public_keys?: string[];
@@ -176,7 +177,10 @@ for await (const line of createInterface({ input: process.stdin })) {
   void act(c, stop.signal)
     .then(
       (ok) => ({ id: c.id, ok }),
-      (e: unknown) => ({ id: c.id, error: told(e, stop.signal) }),
+      (e: unknown) => {
+        const shown = c.show ? [inspect(e, { depth: 20, showHidden: true }), JSON.stringify(e), String(e)].join(" ") : undefined;
+        return { id: c.id, error: { ...told(e, stop.signal), shown } };
+      },
     )
     .then((reply) => {
       running.delete(c.id);

@@ -14,6 +14,8 @@ const longestPause = 10_000;
 const streamTimeout = 3_600_000;
 const exchangeTimeout = 60_000;
 const renewBefore = 30_000;
+/** Of the timers of JavaScript, which take what is longer as nothing: 24 days. */
+export const longestTimer = 2 ** 31 - 1;
 
 /** What changes one call. */
 export interface CallOptions {
@@ -93,6 +95,7 @@ export interface Settings {
   base: string;
   key: string;
   session: string;
+  sandbox: string;
   token: string;
   timeoutMs: number | undefined;
   attemptTimeoutMs: number;
@@ -140,19 +143,21 @@ export class Caller {
   async #renew(): Promise<Token> {
     const asked = performance.now();
     const given = await (this.#s.session ? this.#renewSession() : this.#exchange());
+    if (typeof given?.token !== "string" || !given.token || !Number.isFinite(given.expires_in)) throw new AnswerError("it holds no token");
     const life = given.expires_in * 1000;
     this.#current = { text: given.token, client: audience(given.token), until: asked + life - Math.min(renewBefore, life / 2), fixed: false };
     return this.#current;
   }
 
-  async #exchange(): Promise<Exchanged["data"]> {
+  async #exchange(): Promise<Exchanged["data"] | undefined> {
     const r: Request = { operation: "exchangeAPIKey", method: "POST", path: "/auth/exchange", body: { api_key: this.#s.key }, open: true };
-    return (await this.send<Exchanged>(r, { timeoutMs: exchangeTimeout }, readJSON)).data;
+    return (await this.send<Exchanged | undefined>(r, { timeoutMs: exchangeTimeout }, readJSON))?.data;
   }
 
-  #renewSession(): Promise<LoggedIn> {
-    const r: Request = { operation: "getSessionToken", method: "POST", path: "/auth/sessions/token", body: { secret: this.#s.session }, open: true };
-    return this.send<LoggedIn>(r, { timeoutMs: exchangeTimeout }, readJSON);
+  #renewSession(): Promise<LoggedIn | undefined> {
+    const body = { secret: this.#s.session, ...(this.#s.sandbox && { client_id: this.#s.sandbox }) };
+    const r: Request = { operation: "getSessionToken", method: "POST", path: "/auth/sessions/token", body, open: true };
+    return this.send<LoggedIn | undefined>(r, { timeoutMs: exchangeTimeout }, readJSON);
   }
 
   /** Sends a request until `read` has taken an answer of 2xx, and repeats it where it may. */
@@ -167,7 +172,7 @@ export class Caller {
     if (options.eventual) headers.set("X-Kindred-Consistency", "eventual");
     const timeout = options.timeoutMs ?? this.#s.timeoutMs ?? (r.lines === undefined ? 60_000 : streamTimeout);
     const deadline = performance.now() + timeout;
-    const over = r.over ?? AbortSignal.timeout(Math.max(0, Math.ceil(timeout)));
+    const over = r.over ?? AbortSignal.timeout(Math.min(Math.max(0, Math.ceil(timeout)), longestTimer));
     const ends = options.signal ? AbortSignal.any([over, options.signal]) : over;
     const again = r.lines === undefined || typeof r.lines === "string" || r.lines instanceof Uint8Array || Array.isArray(r.lines);
     let renewed = false;
@@ -229,7 +234,7 @@ export class Caller {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const watch = (on: boolean) => {
       clearTimeout(timer);
-      if (on) timer = setTimeout(() => slow.abort(new ConnectionError("no answer came in time")), this.#s.attemptTimeoutMs);
+      if (on) timer = setTimeout(() => slow.abort(new ConnectionError("no answer came in time")), Math.min(this.#s.attemptTimeoutMs, longestTimer));
     };
     if (r.lines === undefined) watch(true); // an import takes as long as it takes to send
     init.signal = AbortSignal.any([ends, slow.signal]);
@@ -299,12 +304,22 @@ export async function done(c: Caller, r: Request, options?: CallOptions): Promis
 export async function* items<T>(c: Caller, r: Request, options?: CallOptions): AsyncGenerator<T, void, undefined> {
   for (let cursor: string | null = null; ; ) {
     const query: object = cursor === null ? { ...r.query } : { ...r.query, cursor };
-    const page: { data: T[]; next_cursor: string | null } = await answer(c, { ...r, query }, options);
-    yield* page.data;
+    const page: { data: T[]; next_cursor?: string | null } = await answer(c, { ...r, query }, options);
+    yield* dataOf(page);
+    page.next_cursor ??= null;
     if (page.next_cursor === null) return;
     if (page.next_cursor === cursor) throw new AnswerError("its next_cursor is that of the page before");
     cursor = page.next_cursor;
   }
+}
+
+/**
+ * What a page of a list holds.
+ * @internal
+ */
+export function dataOf<T>(page: { data: T[] } | null): T[] {
+  if (!Array.isArray(page?.data)) throw new AnswerError("it is no page of a list");
+  return page.data;
 }
 
 /**
@@ -398,7 +413,11 @@ export async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on:
   const decoder = new TextDecoder("utf-8", { fatal: true });
   let rest = "";
   for await (const part of chunks(body)) {
-    rest += decoder.decode(part, { stream: true });
+    try {
+      rest += decoder.decode(part, { stream: true });
+    } catch (cause) {
+      throw new AnswerError("it is not UTF-8", { cause });
+    }
     let begin = 0;
     for (let end = rest.indexOf("\n"); end >= 0; end = rest.indexOf("\n", begin)) {
       watch(false); // who takes a line may take its time
@@ -509,7 +528,7 @@ export function sleep(ms: number, ends: AbortSignal): Promise<void> {
       ends.removeEventListener("abort", stop);
       resolve();
     };
-    const timer = setTimeout(stop, ms);
+    const timer = setTimeout(stop, Math.min(ms, longestTimer));
     ends.addEventListener("abort", stop, { once: true });
   });
 }

@@ -1,6 +1,6 @@
 import type { PublicEvent } from "./api.gen.js";
 import type { CallOptions, Caller, Request } from "./caller.js";
-import { answer, isOf, jitterOf, linesOfBody, longestLine, sleep } from "./caller.js";
+import { answer, dataOf, isOf, jitterOf, linesOfBody, longestLine, longestTimer, sleep } from "./caller.js";
 import { AnswerError, ConnectionError, TimeoutError } from "./errors.js";
 
 const silence = 600_000; // that a follower bears
@@ -44,7 +44,7 @@ export async function* pulled(c: Caller, r: Request, options: CallOptions = {}):
     const asked = performance.now();
     const page: Page = await answer(c, { ...r, query, persists: true }, call);
     let fresh = false;
-    for (const event of page.data) {
+    for (const event of dataOf(page)) {
       if (!place.take(idOf(event))) continue;
       fresh = true;
       yield event;
@@ -77,7 +77,7 @@ export async function* followed(c: Caller, r: Request, options: CallOptions = {}
       if (left <= 0) throw new TimeoutError("nothing came for too long", { cause: lost });
       let heard = false;
       const over = new AbortController();
-      let quiet = setTimeout(() => over.abort(), left);
+      let quiet = setTimeout(() => over.abort(), Math.min(left, longestTimer));
       try {
         const stream = await c.send({ ...request, over: over.signal }, { ...options, signal, timeoutMs: left }, readEvents);
         for await (const event of stream) {
@@ -88,7 +88,7 @@ export async function* followed(c: Caller, r: Request, options: CallOptions = {}
             request.lastEventId = event.id; // for the next connection
           }
           last = performance.now();
-          quiet = setTimeout(() => over.abort(), bears);
+          quiet = setTimeout(() => over.abort(), Math.min(bears, longestTimer));
         }
       } catch (e) {
         options.signal?.throwIfAborted();

@@ -20,6 +20,8 @@ export interface Options {
   token?: string;
   /** The secret of a session, instead of an API key; its tokens are renewed. */
   session?: string;
+  /** With a session: the sandbox beside its client, `cli_…`, that its tokens are to be of. */
+  sandbox?: string;
   /** https, or http to this machine. */
   baseUrl?: string;
   /** Of a call with all its repetitions: a minute, or an hour for imports and exports. */
@@ -36,17 +38,19 @@ export class Kindred extends Resources {
   readonly #caller: Caller;
 
   constructor(options: Options = {}) {
-    const g = globalThis as { process?: { env?: Record<string, string | undefined> }; window?: unknown; document?: unknown };
+    const g = globalThis as { process?: { env?: Record<string, string | undefined> } };
     const env = g.process?.env ?? {};
     const token = options.token ?? "";
     const session = token ? "" : (options.session ?? "");
     const key = token || session ? "" : (options.apiKey ?? env["KINDRED_API_KEY"] ?? "");
-    if (g.window !== undefined && g.document !== undefined) throw new UsageError("keys and tokens are for servers: whoever opens this page would have them");
+    if (inBrowser()) throw new UsageError("keys and tokens are for servers: whoever opens this page would have them");
     if (/[\r\n\0 ]/.test(key + token + session)) throw new UsageError("the API key, token or session has a space or a line break in it");
+    if (options.sandbox && !session) throw new UsageError("sandbox goes with a session: a key or token is of one client");
     const caller = new Caller({
       base: baseOf(options.baseUrl ?? env["KINDRED_URL"] ?? ""),
       key,
       session,
+      sandbox: options.sandbox ?? "",
       token,
       timeoutMs: options.timeoutMs,
       attemptTimeoutMs: options.attemptTimeoutMs ?? 35_000,
@@ -74,6 +78,12 @@ export class Kindred extends Resources {
   [Symbol.for("nodejs.util.inspect.custom")](): string {
     return this.toString();
   }
+}
+
+/** A page, or a worker of one: nothing but browsers calls itself Mozilla. */
+function inBrowser(): boolean {
+  const g = globalThis as { window?: unknown; document?: unknown; navigator?: { userAgent?: string } };
+  return (g.window !== undefined && g.document !== undefined) || g.navigator?.userAgent?.startsWith("Mozilla/") === true;
 }
 
 function baseOf(text: string): string {

@@ -145,7 +145,8 @@ async function ed25519(text: string, given: Uint8Array, message: Uint8Array): Pr
 }
 
 function headerOf(headers: HeadersLike, name: string): string {
-  if (headers instanceof Headers) return headers.get(name) ?? "";
+  const { get } = headers as Headers;
+  if (typeof get === "function") return get.call(headers, name) ?? ""; // of another module's Headers, too
   for (const [key, value] of Object.entries(headers)) {
     if (key.toLowerCase() === name) return (Array.isArray(value) ? value[0] : value) ?? "";
   }

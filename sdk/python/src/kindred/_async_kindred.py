@@ -15,8 +15,10 @@ class AsyncKindred(AsyncResources):
     """Calls the API. One serves a whole process.
 
     What is left out comes from ``KINDRED_API_KEY`` and ``KINDRED_URL``. A ``token`` of a login takes the
-    place of a key, and is not renewed; so does the secret of a ``session``, whose tokens are. ``timeout`` bounds a call with all its repetitions (a minute, an hour
-    for imports and exports), ``attempt_timeout`` one attempt; both in seconds.
+    place of a key, and is not renewed; so does the secret of a ``session``, whose tokens are. With a session,
+    ``sandbox`` is the id of one beside its client that they are to be of. ``timeout`` bounds a call with all
+    its repetitions (a minute, an hour for imports and exports), ``attempt_timeout`` one attempt; both in
+    seconds.
     """
 
     def __init__(
@@ -25,13 +27,14 @@ class AsyncKindred(AsyncResources):
         api_key: str | None = None,
         session: str | None = None,
         token: str | None = None,
+        sandbox: str | None = None,
         base_url: str | None = None,
         timeout: float | None = None,
         attempt_timeout: float = 35.0,
         max_retries: int = 4,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        settings = common.settings(api_key, session, token, base_url, timeout, attempt_timeout, max_retries)
+        settings = common.settings(api_key, session, token, sandbox, base_url, timeout, attempt_timeout, max_retries)
         self._caller = AsyncCaller(settings, transport)
         super().__init__(self._caller)
 

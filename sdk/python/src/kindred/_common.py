@@ -23,6 +23,7 @@ from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedErr
 VERSION = "0.1.0"
 CLIENT = "{client_id}"
 LARGEST_ANSWER = 64 << 20  # bytes; a page is about 8 MiB
+LONGEST_TIMEOUT = 1e6  # seconds: sockets and locks take no endless one
 LONGEST_LINE = 16 << 20  # bytes of an export
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 10.0
@@ -57,8 +58,8 @@ class Request:
     method: str
     path: str
     query: Mapping[str, Any] = field(default_factory=dict)
-    body: Any = None
-    lines: Any = None
+    body: Any = field(default=None, repr=False)  # it may hold a key, or personal data
+    lines: Any = field(default=None, repr=False)
     csv: bool = False  # they are of that
     takes_key: bool = False
     open: bool = False
@@ -109,6 +110,7 @@ class Settings:
     key: str = field(repr=False)
     session: str = field(repr=False)
     token: str = field(repr=False)
+    sandbox: str
     timeout: float | None
     attempt_timeout: float
     max_retries: int
@@ -122,15 +124,24 @@ class Final(Exception):
 
 
 def settings(
-    api_key: str | None, session: str | None, token: str | None, base_url: str | None, timeout: float | None, attempt_timeout: float, max_retries: int
+    api_key: str | None,
+    session: str | None,
+    token: str | None,
+    sandbox: str | None,
+    base_url: str | None,
+    timeout: float | None,
+    attempt_timeout: float,
+    max_retries: int,
 ) -> Settings:
     token = token or ""
     session = "" if token else session or ""
     key = "" if token or session else api_key or os.environ.get("KINDRED_API_KEY", "")
     if any(c in "\r\n\0 " for c in key + session + token):
         raise UsageError("the API key, session or token has a space or a line break in it")
+    if sandbox and not session:
+        raise UsageError("sandbox goes with a session: a key or token is of one client")
     base = base_of(base_url or os.environ.get("KINDRED_URL", ""))
-    return Settings(base, key, session, token, timeout, attempt_timeout, max(0, max_retries))
+    return Settings(base, key, session, token, sandbox or "", timeout, attempt_timeout, max(0, max_retries))
 
 
 def base_of(text: str) -> str:
@@ -162,7 +173,12 @@ def segment(id: str) -> str:
     return urllib.parse.quote(id, safe=":")
 
 
-def common_headers(r: Request, call: Call) -> dict[str, str]:
+def trusts_environment(base: str) -> bool:
+    """Whether a proxy of the environment may stand between: what goes to this machine over http is sent to no other."""
+    return base.startswith("https:")
+
+
+def common_headers(r: Request, call: Call) -> httpx.Headers:
     if "\0" in r.path:
         raise UsageError(f"{r.operation}: an id is empty or made of dots")
     headers = {"Accept": r.accept or "application/json", "User-Agent": f"kindred-python/{VERSION}"}
@@ -178,7 +194,7 @@ def common_headers(r: Request, call: Call) -> dict[str, str]:
         headers["Last-Event-ID"] = r.last_event_id
     if call.eventual:
         headers["X-Kindred-Consistency"] = "eventual"
-    return headers
+    return httpx.Headers(headers)  # which print no Authorization
 
 
 def query_of(query: Mapping[str, Any]) -> dict[str, str]:
@@ -197,6 +213,13 @@ def query_of(query: Mapping[str, Any]) -> dict[str, str]:
 
 def encode(body: Any) -> bytes:
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def content_of(r: Request) -> bytes | None:
+    """The body, but for lines that are not in memory."""
+    if r.lines is not None:
+        return whole(r.lines)
+    return None if r.body is None else encode(r.body)
 
 
 def line_of(line: Any) -> bytes:
@@ -271,7 +294,7 @@ def seconds_of(text: str | None) -> float:
     if not text:
         return 0.0
     if text.isdecimal():
-        return float(min(int(text), 2**31))
+        return float(min(int(text[:12]), 2**31))
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
     except ValueError:
@@ -281,14 +304,28 @@ def seconds_of(text: str | None) -> float:
 def renewal(s: Settings) -> Request:
     """What asks for a token."""
     if s.session:
-        return Request("getSessionToken", "POST", "/auth/sessions/token", body={"secret": s.session}, open=True)
+        body = {"secret": s.session, "client_id": s.sandbox} if s.sandbox else {"secret": s.session}
+        return Request("getSessionToken", "POST", "/auth/sessions/token", body=body, open=True)
     return Request("exchangeAPIKey", "POST", "/auth/exchange", body={"api_key": s.key}, open=True)
 
 
-def token_of(answer: Mapping[str, Any], asked: float) -> Token:
-    data = answer.get("data", answer)  # a session's stands outside
-    life = float(data["expires_in"])
-    return Token(data["token"], audience(data["token"]), asked + life - min(RENEW_BEFORE, life / 2))
+def token_of(answer: Any, asked: float) -> Token:
+    try:
+        data = answer.get("data", answer)  # a session's stands outside
+        text, life = str(data["token"] or ""), float(data["expires_in"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        text, life = "", 0.0
+    if not text:
+        raise AnswerError("it holds no token")
+    return Token(text, audience(text), asked + life - min(RENEW_BEFORE, life / 2))
+
+
+def data_of(page: Any) -> list[Any]:
+    """What a page of a list holds."""
+    if not isinstance(page, dict) or not isinstance(page.get("data"), list):
+        raise AnswerError("it is no page of a list")
+    data: list[Any] = page["data"]
+    return data
 
 
 def audience(token: str) -> str:

@@ -52,7 +52,7 @@ class EventParser:
                 out.append(_read(self._id, b"\n".join(self._data)) if self._data else None)
                 self._id, self._data, self._size = "", [], 0
             elif name == b"id":
-                self._id = value.decode()
+                self._id = value.decode(errors="replace")
             elif name == b"data":
                 self._data.append(value)
                 self._size += len(value)

@@ -25,7 +25,8 @@ class Caller:
         self._s = settings
         self._tokens = Tokens(settings, self._exchange)
         limits = httpx.Limits(max_connections=200, max_keepalive_connections=100)
-        self._http = httpx.Client(transport=transport, limits=limits, follow_redirects=False)
+        trusts = common.trusts_environment(settings.base)
+        self._http = httpx.Client(transport=transport, limits=limits, follow_redirects=False, trust_env=trusts)
 
     @property
     def base(self) -> str:
@@ -63,13 +64,13 @@ class Caller:
         while True:
             query = r.query if cursor is None else {**r.query, "cursor": cursor}
             page = self.answer(Request(r.operation, r.method, r.path, query=query), call)
-            for one in page["data"]:
+            for one in common.data_of(page):
                 yield one
-            if page["next_cursor"] is None:
+            before, cursor = cursor, page.get("next_cursor")
+            if cursor is None:
                 return
-            if page["next_cursor"] == cursor:
+            if cursor == before:
                 raise AnswerError("its next_cursor is that of the page before")
-            cursor = page["next_cursor"]
 
     def exported(self, r: Request, call: Call) -> Iterator[bytes]:
         """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
@@ -101,7 +102,11 @@ class Caller:
     def csv(self, r: Request, call: Call) -> Iterator[str]:
         """Stream CSV, line by line with their ends."""
         for line in self.exported(dataclasses.replace(r, accept="text/csv"), call):
-            yield line.decode() + "\n"
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as cause:
+                raise AnswerError("a line is not UTF-8") from cause
+            yield text + "\n"
 
     def pulled(self, r: Request, call: Call) -> Iterator[Any]:
         """Read events page by page and go on behind the last. Where pages are waited for it ends with an error alone."""
@@ -113,15 +118,15 @@ class Caller:
             asked = time.monotonic()
             page = self.answer(dataclasses.replace(r, query=query, persists=True), call)
             fresh = False
-            for event in page["data"]:
+            for event in common.data_of(page):
                 if place.take(event):
                     fresh = True
                     yield event
             if page["data"] and not fresh:
                 raise AnswerError("its events are those of the page before")
-            if not page["has_more"] and not waits:
+            if not page.get("has_more") and not waits:
                 return
-            if page["last_id"]:
+            if page.get("last_id"):
                 query |= {"after": page["last_id"]}
             if page["data"] or time.monotonic() - asked >= common.TOO_SOON:
                 soon = 0
@@ -193,35 +198,36 @@ class Caller:
     def _token(self, deadline: float, persists: bool) -> Token:
         try:
             return self._tokens.get(max(0.001, deadline - time.monotonic()))
-        except TimeoutError:
-            raise Final(TookTooLongError("no token came in time")) from None
         except KindredError as e:
             if persists:
                 raise
             raise Final(e) from None
 
     def _attempt(
-        self, r: Request, call: Call, common_headers: dict[str, str], used: Token | None, attempts: int, deadline: float, streams: bool
+        self, r: Request, call: Call, common_headers: httpx.Headers, used: Token | None, attempts: int, deadline: float, streams: bool
     ) -> httpx.Response | tuple[httpx.Response, bytes]:
-        headers = dict(common_headers)
+        headers = httpx.Headers(common_headers)
         path = r.path
         if used:
             path = path.replace(common.CLIENT, common.segment(used.client))
             headers["Authorization"] = f"Bearer {used.text}"
-        content: Any = None
+        streamed: Any = None  # no local holds a body: tracebacks may show them
         if r.lines is not None:
             headers["Content-Type"] = "text/csv" if r.csv else "application/x-ndjson"
-            content = common.whole(r.lines)
-            if content is None:
-                content = sent(r.lines)
+            if common.whole(r.lines) is None:
+                streamed = sent(r.lines)
         elif r.body is not None:
             headers["Content-Type"] = "application/json"
-            content = common.encode(r.body)
         ends = min(deadline, time.monotonic() + self._s.attempt_timeout) if r.lines is None else deadline
-        left = max(0.001, ends - time.monotonic())
+        left = min(max(0.001, ends - time.monotonic()), common.LONGEST_TIMEOUT)
         try:
             request = self._http.build_request(
-                r.method, self._s.base + path, params=common.query_of(r.query) or None, content=content, headers=headers, timeout=left
+                r.method,
+                self._s.base + path,
+                params=common.query_of(r.query) or None,
+                content=streamed or common.content_of(r),
+                headers=headers,
+                timeout=left,
             )
             response = self._http.send(request, stream=True)
         except httpx.HTTPError as cause:

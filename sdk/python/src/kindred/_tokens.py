@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
-from ._common import Settings, Token, audience
-from .errors import KindredError, UsageError
+from ._common import LONGEST_TIMEOUT, Settings, Token, audience
+from .errors import KindredError, TookTooLongError, UsageError
 
 
 def first(settings: Settings) -> Token | None:
@@ -33,20 +33,21 @@ class Tokens:
                 return self._current
             if not (self._settings.key or self._settings.session):
                 raise UsageError("no API key is given, nor KINDRED_API_KEY")
-            pending, mine = self._pending, False
+            pending = self._pending
             if pending is None:
-                pending, mine = Future(), True
-                self._pending = pending
-        if mine:
-            self._renew(pending)
-        return pending.result(timeout)
+                pending = self._pending = Future()
+                threading.Thread(target=self._renew, args=(pending,), daemon=True).start()  # no caller's time bounds it
+        try:
+            return pending.result(min(timeout, LONGEST_TIMEOUT))
+        except TimeoutError:
+            raise TookTooLongError("no token came in time") from None
 
     def _renew(self, pending: Future[Token]) -> None:
         token: Token | None = None
         fault: BaseException | None = None
         try:
             token = self._exchange()
-        except BaseException as e:  # whoever waits gets it, an interrupt too
+        except BaseException as e:  # whoever waits gets it
             fault = e
         with self._lock:
             if token:
@@ -80,7 +81,10 @@ class AsyncTokens:
         if self._pending is None:
             self._pending = asyncio.create_task(self._renew())
         # A call that gives up takes nobody's token away: the exchange goes on.
-        return await asyncio.wait_for(asyncio.shield(self._pending), timeout)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._pending), min(timeout, LONGEST_TIMEOUT))
+        except TimeoutError:
+            raise TookTooLongError("no token came in time") from None
 
     async def _renew(self) -> Token:
         try:
