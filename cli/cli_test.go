@@ -178,3 +178,11 @@ func TestEveryTypeOfEventHasAStory(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestATypeThatIsNoneIsToldWithThoseThatAre(t *testing.T) {
+	c, _ := root(t, map[string]string{"XDG_CONFIG_HOME": t.TempDir()})
+	c.SetArgs([]string{"trigger", "nope"})
+	if err := c.Execute(); err == nil || !strings.Contains(err.Error(), "clustering.completed") {
+		t.Errorf("refused with %v", err)
+	}
+}

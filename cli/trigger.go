@@ -42,9 +42,9 @@ cluster.drift_detected takes 80, a run, a shift and another run. What it makes s
 It refuses where the client is live. Where the service does not say whether it is, name the client
 with --live to have it all the same.`,
 		Example: `  kindred trigger match.computed
-  kindred trigger cluster.drift_detected --profile sandbox --json
+  kindred trigger cluster.drift_detected --sandbox cli_… --json
   kindred trigger clustering.failed --live cli_…`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), areTypes),
 		ValidArgs: typeNames(),
 	}, func(ctx context.Context, c *call) error {
 		k, err := c.connect()
@@ -68,6 +68,12 @@ with --live to have it all the same.`,
 	})
 	c.Flags().StringVar(&live, "live", "", "the client, cli_…, that is to have it though it may be live")
 	return c
+}
+
+// areTypes refuses arguments that are no types of events.
+func areTypes(_ *cobra.Command, names []string) error {
+	_, err := typesOf(names)
+	return err
 }
 
 // harmless refuses a client that is live, and one that may be and was not named.

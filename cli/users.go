@@ -74,7 +74,7 @@ func (c *call) importUsers(ctx context.Context, name, format, mode string) error
 		err = c.tellImport(result)
 	}
 	if err == nil && result.Failed > 0 {
-		err = fmt.Errorf("%d lines were refused", result.Failed)
+		err = fmt.Errorf("refused: %d of %d lines", result.Failed, result.Created+result.Updated+result.Failed)
 	}
 	return err
 }
