@@ -30,7 +30,7 @@ func (c *Commands) CreateSandbox(ctx context.Context, call Call, name string, li
 	if call.Client.Sandbox() {
 		return Sandbox{}, domain.ErrNotInSandbox()
 	}
-	sandbox := id.NextSandbox(c.ids(call, "sandbox"))
+	sandbox := id.NextSandbox(c.ids(call, "sandbox"), call.Client)
 	outcome, err := execute(ctx, c, call, eventstore.SandboxesStream(call.Client), false, c.last(call),
 		func(s *domain.Sandboxes, _ []eventstore.Recorded) ([]event.Event, error) {
 			return s.Add(sandbox, name, life, c.Log.Now())

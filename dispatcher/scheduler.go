@@ -25,8 +25,8 @@ type scheduler struct {
 
 	used      [attemptKinds]int
 	endpoints map[id.Webhook]*endpointState
-	byClient  map[id.Client][attemptKinds]int // slots in use
-	served    uint64                          // counts slots given
+	byClient  map[string][attemptKinds]int // slots in use, by owner
+	served    uint64                       // counts slots given
 }
 
 // endpointState is an endpoint as the scheduler knows it.
@@ -77,7 +77,7 @@ func newScheduler(c Config) *scheduler {
 		budget:      [attemptKinds]int{c.FirstAttempts, c.Retries},
 		perEndpoint: c.PerEndpoint,
 		endpoints:   map[id.Webhook]*endpointState{},
-		byClient:    map[id.Client][attemptKinds]int{},
+		byClient:    map[string][attemptKinds]int{},
 	}
 }
 
@@ -129,15 +129,15 @@ func (s *scheduler) allocate(kind attemptKind, now time.Time, give func(*endpoin
 	if free <= 0 {
 		return
 	}
-	clients := map[id.Client]*clientShare{}
+	clients := map[string]*clientShare{}
 	for _, e := range s.endpoints {
 		if ready := e.ready[kind]; ready.IsZero() || ready.After(now) || !s.may(kind, e) || e.wait(now) > 0 {
 			continue
 		}
-		t := clients[e.client]
+		t := clients[e.client.Owner()]
 		if t == nil {
 			t = &clientShare{room: s.room(kind, e.client)}
-			clients[e.client] = t
+			clients[e.client.Owner()] = t
 		}
 		t.served = max(t.served, e.served)
 		t.endpoints = append(t.endpoints, e)
@@ -180,7 +180,7 @@ func (s *scheduler) allocate(kind attemptKind, now time.Time, give func(*endpoin
 // room is how many more slots a client may take: up to as many as it leaves
 // free, and one if it has none.
 func (s *scheduler) room(kind attemptKind, c id.Client) int {
-	free, mine := s.budget[kind]-s.used[kind], s.byClient[c][kind]
+	free, mine := s.budget[kind]-s.used[kind], s.byClient[c.Owner()][kind]
 	if free > 0 && mine == 0 {
 		return max(1, free/2)
 	}
@@ -235,9 +235,9 @@ func (s *scheduler) take(kind attemptKind, e *endpointState) {
 	e.offered++
 	e.used[kind]++
 	s.used[kind]++
-	used := s.byClient[e.client]
+	used := s.byClient[e.client.Owner()]
 	used[kind]++
-	s.byClient[e.client] = used
+	s.byClient[e.client.Owner()] = used
 }
 
 // release gives slots back.
@@ -245,11 +245,11 @@ func (s *scheduler) release(kind attemptKind, webhook id.Webhook, n int) {
 	e := s.endpoints[webhook]
 	e.used[kind] -= n
 	s.used[kind] -= n
-	used := s.byClient[e.client]
+	used := s.byClient[e.client.Owner()]
 	used[kind] -= n
-	s.byClient[e.client] = used
+	s.byClient[e.client.Owner()] = used
 	if used == [attemptKinds]int{} {
-		delete(s.byClient, e.client)
+		delete(s.byClient, e.client.Owner())
 	}
 }
 
@@ -371,10 +371,10 @@ func sortByDue(endpoints []*endpointState, now time.Time) {
 	slices.SortFunc(endpoints, func(x, y *endpointState) int {
 		return cmp.Or(x.due(now).Compare(y.due(now)), cmp.Compare(x.served, y.served))
 	})
-	rank, of := make(map[*endpointState]int, len(endpoints)), map[id.Client]int{}
+	rank, of := make(map[*endpointState]int, len(endpoints)), map[string]int{}
 	for _, e := range endpoints {
-		rank[e] = of[e.client]
-		of[e.client]++
+		rank[e] = of[e.client.Owner()]
+		of[e.client.Owner()]++
 	}
 	slices.SortStableFunc(endpoints, func(x, y *endpointState) int {
 		return cmp.Or(x.due(now).Compare(y.due(now)), cmp.Compare(rank[x], rank[y]))

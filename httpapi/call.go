@@ -120,11 +120,11 @@ func With(ctx context.Context, p Principal, c Call) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, &exchange{call: c, principal: p})
 }
 
-// client is who the exchange counts against: the principal's client, or what
+// client is who the exchange counts against: the owner of the principal's client, or what
 // stands for it as long as nobody is known.
 func (x *exchange) client() string {
 	if x.principal.Client != "" {
-		return string(x.principal.Client)
+		return x.principal.Client.Owner()
 	}
 	return x.rec.client
 }

@@ -93,6 +93,32 @@ func TestSlowImportsOfFewClientsLeaveRoomForAnother(t *testing.T) {
 	})
 }
 
+// A client and its sandboxes have one share of what is shared fairly.
+func TestSandboxesTakeNoMoreThanTheirClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		source := id.Derived("owner")
+		owner := id.Next[id.Client](source)
+		statuses := make([]<-chan int, 24)
+		for n := range statuses {
+			from := owner
+			if n%3 > 0 {
+				from = id.NextSandbox(source, owner)
+			}
+			_, statuses[n] = c.begin(string(from), "POST", users+"/import", slowLines, "1\r\n\n\r\n")
+		}
+		let := 0 // which break off, since nothing more comes
+		for _, status := range statuses {
+			if <-status != http.StatusServiceUnavailable {
+				let++
+			}
+		}
+		if let > 8 {
+			t.Errorf("%d imports of a client and its sandboxes go on", let)
+		}
+	})
+}
+
 func TestTheSlowestImportGivesWayWhereAllPlacesAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := crowded(t)

@@ -55,11 +55,11 @@ func NewFollows(ended func(context.Context, Principal) (bool, error), now func()
 // during works while a place is held; the context it is given ends with the token
 // of the principal. It fails with a fault of kind Limited where there is no place.
 func (f *Follows) during(ctx context.Context, p Principal, work func(context.Context)) error {
-	if !f.places.Try(string(p.Client)) {
+	if !f.places.Try(p.Client.Owner()) {
 		return fault.New(fault.Limited, "too_many_streams",
 			"A client has at most %d streams and waiting requests at a time.", maxFollowsOf).After(time.Second)
 	}
-	defer f.places.Give(string(p.Client))
+	defer f.places.Give(p.Client.Owner())
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	one := &following{principal: p, end: end}

@@ -87,7 +87,7 @@ func (e *edge) clientOf(authorization []string, peer string, forwarded []string)
 	if len(authorization) == 1 && e.o.Known != nil {
 		if scheme, bearer, _ := strings.Cut(authorization[0], " "); strings.EqualFold(scheme, "Bearer") {
 			if client := e.o.Known(bearer); client != "" {
-				return string(client)
+				return client.Owner()
 			}
 		}
 	}

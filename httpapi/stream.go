@@ -21,7 +21,7 @@ const (
 func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
 	s, conn := &stream{meter: meter{now: e.o.Now}, takes: x.op.streams}, http.NewResponseController(x.rec)
 	s.holder = s.meter.holder(func() { s.cut(conn) })
-	return e.streams.during(r.Context(), string(x.principal.Client), s.holder, func() error {
+	return e.streams.during(r.Context(), x.client(), s.holder, func() error {
 		x.rec.stream = s
 		defer e.o.Follows.watch(x.principal, func(why error) {
 			s.lost.Store(&why)

@@ -167,7 +167,7 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_late", User: "usr_erased", Kind: "impression"},
 		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_late", User: "usr_erased", Kind: "click"})
 	w.record("", "slug-left-open", event.Reserved{Client: w.acme})
-	sandbox, gone := id.NextSandbox(w.ids), id.NextSandbox(w.ids)
+	sandbox, gone := id.NextSandbox(w.ids, w.acme), id.NextSandbox(w.ids, w.acme)
 	w.record(w.acme, "sandboxes", event.SandboxAdded{Sandbox: sandbox, Name: "ci", ExpiresAt: new(time.Unix(1_700_000_000, 0).UTC())},
 		event.SandboxAdded{Sandbox: gone, Name: "gone"}, event.SandboxRemoved{Sandbox: gone})
 	w.record(sandbox, "client-"+string(sandbox), event.SandboxOpened{Client: sandbox, Parent: w.acme, Name: "ci", Slug: "acme--ci"})

@@ -135,10 +135,10 @@ func (m *RunMaps) Map(ctx context.Context, client id.Client, run Run) (RunMap, e
 	if err := m.Clusters.current(ctx, client, run); err != nil {
 		return RunMap{}, err
 	}
-	if !m.places.Take(ctx, string(client)) {
+	if !m.places.Take(ctx, client.Owner()) {
 		return RunMap{}, fault.New(fault.Unavailable, "overloaded", "Too many maps are made at once. Try again.").After(time.Second)
 	}
-	defer m.places.Give(string(client))
+	defer m.places.Give(client.Owner())
 	drawn, err := m.Clusters.sample(ctx, client, run, clustering.PlanePoints)
 	if err != nil || len(drawn) == 0 {
 		return RunMap{}, err

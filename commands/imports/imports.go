@@ -135,10 +135,11 @@ func (s *Spool) receive(ctx context.Context, client id.Client, named id.Import, 
 
 const keep = `
 WITH open AS (
-	SELECT coalesce(sum(waiting), 0) AS everyones, coalesce(sum(waiting) FILTER (WHERE client = $5), 0) AS own
+	SELECT coalesce(sum(waiting), 0) AS everyones, coalesce(sum(waiting) FILTER (WHERE client = $5), 0) AS own,
+		coalesce(sum(waiting) FILTER (WHERE starts_with(client, $8)), 0) AS owners -- with its sandboxes
 	FROM imports WHERE status IN ('receiving', 'pending', 'running')
 ), room AS (
-	SELECT length($4::bytea) AS size FROM open WHERE own + length($4::bytea) <= least($6::bigint, $7::bigint - everyones)
+	SELECT length($4::bytea) AS size FROM open WHERE own + length($4::bytea) <= $6::bigint AND owners + length($4::bytea) <= $7::bigint - everyones
 ), chunk AS (
 	INSERT INTO import_chunks (client, import, chunk, lines, body) SELECT $5, $1, $2, $3, $4 FROM room
 )
@@ -149,7 +150,7 @@ func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n i
 	if err != nil {
 		return err
 	}
-	tag, err := s.Pool.Exec(ctx, keep, named, n, lines, sealed, client, cmp.Or(s.MaxBytes, maxBytes), cmp.Or(s.AllBytes, allBytes))
+	tag, err := s.Pool.Exec(ctx, keep, named, n, lines, sealed, client, cmp.Or(s.MaxBytes, maxBytes), cmp.Or(s.AllBytes, allBytes), client.Owner())
 	switch {
 	case err != nil:
 		return fmt.Errorf("keep a chunk of %s: %w", named, err)

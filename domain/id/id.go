@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -140,13 +141,15 @@ const (
 	sandboxVersion = 0xf0
 )
 
-// NextSandbox takes the next identifier of a sandbox from s. It says of itself what it
-// names, so that nobody has to look that up.
-func NextSandbox(s *Source) Client {
-	raw, err := Bytes(Next[Client](s))
-	if err != nil {
-		panic(err) // Next has just written it
+// NextSandbox takes the next identifier of a sandbox beside a client from s. It says of
+// itself what it names, and whose it is, so that nobody has to look that up.
+func NextSandbox(s *Source, parent Client) Client {
+	raw, err1 := Bytes(Next[Client](s))
+	of, err2 := Bytes(parent)
+	if err := errors.Join(err1, err2); err != nil {
+		panic(err) // both were written here
 	}
+	copy(raw[:6], of[:6])
 	raw[6] = raw[6]&0x0f | sandboxVersion
 	return From[Client](raw)
 }
@@ -157,6 +160,13 @@ func (c Client) Sandbox() bool {
 	raw, err := Bytes(c)
 	return err == nil && raw[6]&0xf0 == sandboxVersion
 }
+
+// ownerSize is how long the part of a client's id is that its sandboxes have, too: 45 bits.
+const ownerSize = len("cli_") + 9
+
+// Owner is the same of a client and its sandboxes: what is shared fairly among clients
+// they have one share of. Two clients in a hundred thousand million have one by chance.
+func (c Client) Owner() string { return string(c[:min(ownerSize, len(c))]) }
 
 // Everyone names all tokens of a client: they are revoked together when it is deleted.
 func Everyone(client Client) string { return string(client) + "/all" }

@@ -128,3 +128,15 @@ func TestRandomIdentifiersDiffer(t *testing.T) {
 		t.Errorf("%d of 1000 differ", n)
 	}
 }
+
+func TestSandboxesAndTheirClientHaveOneOwner(t *testing.T) {
+	source := id.Random(rand.Reader)
+	client, other := id.Next[id.Client](source), id.Next[id.Client](source)
+	one, two := id.NextSandbox(source, client), id.NextSandbox(source, client)
+	if one == two || !one.Sandbox() || client.Sandbox() || one.Owner() != client.Owner() || two.Owner() != client.Owner() || other.Owner() == client.Owner() {
+		t.Errorf("%s has %s and %s, beside %s", client, one, two, other)
+	}
+	if _, err := id.Parse[id.Client](string(one)); err != nil {
+		t.Error(err)
+	}
+}

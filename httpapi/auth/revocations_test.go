@@ -249,7 +249,7 @@ func TestAClientThatRevokesWithoutEndIsLookedUpAlone(t *testing.T) {
 }
 
 func TestATokenOfASandboxEndsWithTheMemberBesideItAndWithTheSandbox(t *testing.T) {
-	sandbox := id.NextSandbox(id.Derived("sandbox"))
+	sandbox := id.NextSandbox(id.Derived("sandbox"), id.Next[id.Client](id.Derived("client")))
 	for name, revoke := range map[string]func(w *fixture){
 		"the member was removed": func(w *fixture) {
 			w.source.all = []noted{{string(w.account.Member), w.Now()}}

@@ -44,9 +44,9 @@ func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segm
 			}
 		}
 	}
-	if !s.reading.Take(ctx, string(client)) {
+	if !s.reading.Take(ctx, client.Owner()) {
 		return nil, page.After, cmp.Or(context.Cause(ctx), error(fault.New(fault.Unavailable, "overloaded", "Too many wait at once. Try again.").After(time.Second)))
 	}
-	defer s.reading.Give(string(client))
+	defer s.reading.Give(client.Owner())
 	return s.segments.Changes(ctx, client, false, segment, false, page)
 }

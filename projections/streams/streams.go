@@ -135,10 +135,10 @@ func (s *Streams) catchUp(ctx context.Context, q *Query, tell func([]projections
 // List reads a page. Clients share the connections of followers.
 // Faults: building, overloaded, quarantined, stale.
 func (s *Streams) List(ctx context.Context, q Query, limit int) ([]projections.PublicEvent, error) {
-	if !s.reading.Take(ctx, string(q.Client)) {
+	if !s.reading.Take(ctx, q.Client.Owner()) {
 		return nil, cmp.Or(context.Cause(ctx), error(fault.New(fault.Unavailable, "overloaded", "Too many streams begin at once. Try again.").After(time.Second)))
 	}
-	defer s.reading.Give(string(q.Client))
+	defer s.reading.Give(q.Client.Owner())
 	return s.events.List(ctx, q.Client, false, projections.PublicQuery{
 		Since: q.Since, Types: q.Types, Page: projections.Page{After: q.After, Limit: limit},
 	})
@@ -369,9 +369,9 @@ const nameWithin = 4 * time.Second
 func (s *Streams) name(ctx context.Context, client id.Client, events []projections.PublicEvent) error {
 	ctx, cancel := context.WithTimeout(ctx, nameWithin)
 	defer cancel()
-	if !s.reading.Take(ctx, string(client)) {
+	if !s.reading.Take(ctx, client.Owner()) {
 		return ErrCut
 	}
-	defer s.reading.Give(string(client))
+	defer s.reading.Give(client.Owner())
 	return s.events.NameUsers(ctx, client, false, events)
 }

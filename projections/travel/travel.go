@@ -278,7 +278,7 @@ func (t *Traveller) holder(k *kept) *semaphore.Holder {
 func (t *Traveller) keep(ctx context.Context, k *kept) {
 	h := t.holder(k)
 	err := tooBusy()
-	if t.places.Hold(ctx, string(k.client), h) {
+	if t.places.Hold(ctx, k.client.Owner(), h) {
 		defer t.places.Drop(h)
 		err = t.hold(ctx, k)
 	}
