@@ -19,6 +19,8 @@
 //	sign       signs one
 //	signed     makes one of an event, and signs it
 //
+// With "show" a failed call tells in "shown" all that prints its fault.
+//
 // KINDRED_SDKS names the SDKs to test, "go" where it is not set: go test needs
 // Go alone. make test-sdk tests all, and fails where a language is missing.
 package conformance

@@ -434,7 +434,7 @@ func sandboxOn(t *testing.T, d *driver, url, client string) {
 	if ok, failed := d.try(command{"do": "client_id", "client": "inside"}); failed != nil || text(t, ok) != sandbox {
 		t.Errorf("the session is of %s (%v), want %s", ok, failed, sandbox)
 	}
-	key := field[string](t, d.must("inside", "api_keys.create", command{"body": command{"name": "tests", "scopes": []string{"write"}}}).Value, "raw_key")
+	key := field[string](t, d.must("inside", "api_keys.create", command{"body": command{"name": "tests", "scopes": []string{"read", "write"}}}).Value, "raw_key")
 	if !strings.HasPrefix(key, "kin_test_") {
 		t.Errorf("a key of the sandbox begins with %.9s", key)
 	}
