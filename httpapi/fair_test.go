@@ -190,6 +190,7 @@ func TestImportsAndExportsEndWithTheirTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer answer.Body.Close()
 		time.Sleep(20 * time.Second)
 		revoked.Store(true)
 		time.Sleep(time.Second)

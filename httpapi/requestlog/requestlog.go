@@ -76,7 +76,9 @@ func (l *Log) Note(a httpapi.Answered) {
 		l.second = second
 		clear(l.listed)
 	}
-	count, tooMany, most := l.listed[a.Client], false, maxListed
+	count := l.listed[a.Client]
+	var tooMany bool
+	most := maxListed
 	if failed {
 		count.failed++
 		tooMany, most = count.failed > failedPerSecond, maxRows
