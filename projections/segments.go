@@ -132,10 +132,11 @@ CREATE TABLE segment_changes (
 	PRIMARY KEY (client, segment, position, user_id)
 );
 CREATE TABLE segment_sizes (
-	client  text COLLATE "C" NOT NULL,
-	segment text COLLATE "C" NOT NULL,
-	day     date NOT NULL, -- in UTC; one on which nothing happened has no row
-	members bigint NOT NULL, -- at its end
+	client        text COLLATE "C" NOT NULL,
+	segment       text COLLATE "C" NOT NULL,
+	day           date NOT NULL, -- in UTC; one on which nothing happened has no row
+	members       bigint NOT NULL, -- at its end
+	next_position log_position NOT NULL, -- of the first event after it
 	PRIMARY KEY (client, segment, day)
 );
 CREATE INDEX segment_changes_of ON segment_changes (client, user_id);
@@ -390,11 +391,13 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 // limit: requests | changes of a segment's members that are told | 30 days | 410 `cursor_expired`
 const changesKept = 30 * 24 * time.Hour
 
+// Where changes begin follows from the days alone: rows of those who were erased since are
+// in no rebuild.
 const dropOldChanges = `
-WITH old AS (DELETE FROM segment_changes WHERE client = $1 AND changed_at < $2 RETURNING segment, position)
-UPDATE segments SET changes_from = greatest(changes_from, gone.last)
-FROM (SELECT segment, max(position::text) AS last FROM old GROUP BY segment) gone
-WHERE segments.client = $1 AND segments.id = gone.segment`
+WITH gone AS (DELETE FROM segment_changes WHERE client = $1 AND changed_at < $2)
+UPDATE segments SET changes_from = greatest(changes_from, old.next)
+FROM (SELECT segment, max(next_position::text) AS next FROM segment_sizes WHERE client = $1 AND day < $3 GROUP BY segment) old
+WHERE segments.client = $1 AND segments.id = old.segment`
 
 // sizesKept is how long the sizes of past days are told.
 // limit: kept | the size of a segment at the end of a day | {sizesKept}
@@ -406,8 +409,8 @@ func dayOf(t time.Time) time.Time { return t.UTC().Truncate(day) }
 
 const (
 	noteSizes = `
-INSERT INTO segment_sizes (client, segment, day, members)
-SELECT $1, v.segment, $2, coalesce(sum(bit_count(b.members)), 0)
+INSERT INTO segment_sizes (client, segment, day, members, next_position)
+SELECT $1, v.segment, $2, coalesce(sum(bit_count(b.members)), 0), $3
 FROM segment_versions v LEFT JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
 WHERE v.client = $1 AND v.serves GROUP BY v.segment`
 	dropOldSizes = `DELETE FROM segment_sizes WHERE client = $1 AND day < $2`
@@ -432,9 +435,9 @@ func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 	var b pgx.Batch
 	b.Queue(dropOldActs, string(c.client), today.Add(-rule.ActsKept))
 	if len(c.versions) > 0 {
-		b.Queue(noteSizes, string(c.client), last)
+		b.Queue(noteSizes, string(c.client), last, string(r.Position))
 		b.Queue(dropOldSizes, string(c.client), today.Add(-sizesKept))
-		b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept))
+		b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept), today.Add(-changesKept))
 	}
 	return send(ctx, c.tx, "segments at midnight", &b)
 }
