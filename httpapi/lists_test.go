@@ -64,7 +64,7 @@ var closedLists = map[string]string{
 	"RuleTrait.type":                 "domain/traits:TypeBool -excluded",
 	"RunProgress.phase":              "domain/clustering:Choosing commands/policies:phaseReading =completed",
 	"RunStatus":                      "",
-	"RunVerdict.reason":              "domain/clustering:NotEnoughUsers commands/policies:excuse =internal =cancelled =superseded -segment_gone",
+	"RunVerdict.reason":              "domain/clustering:NotEnoughUsers commands/policies:excuse =internal =cancelled =superseded =segment_gone",
 	"Scopes[]":                       "domain:ScopeAdmin",
 	"SegmentChangeKind":              "projections:entered",
 	"SegmentBlockCause":              "",
