@@ -87,7 +87,14 @@ func drawLogic(t *rapid.T, depth int, element bool) drawn {
 			fmt.Sprintf("(type(%s) == list ? %s.%s(p, (%s)) : 1 / 0 == 1)", list, list, macro, of.theirs),
 		}
 	case 5, 6, 7:
-		return join(rapid.SampledFrom([]string{" == ", " != ", " < ", " <= ", " > ", " >= "}).Draw(t, "comparison"), dynamic(drawValue(t, depth-1, element)), dynamic(drawValue(t, depth-1, element)))
+		comparison := rapid.SampledFrom([]string{" == ", " != ", " < ", " <= ", " > ", " >= "}).Draw(t, "comparison")
+		x, y := dynamic(drawValue(t, depth-1, element)), dynamic(drawValue(t, depth-1, element))
+		drawn := join(comparison, x, y)
+		if comparison != " == " && comparison != " != " {
+			// To cel-go NaN stands in no order to anything, to us to no number; of two types nothing is known.
+			drawn.theirs = fmt.Sprintf("(%[1]s == %[1]s || type(%[2]s) in [double, int] ? %[3]s : 1 / 0 == 1)", x.theirs, y.theirs, drawn.theirs)
+		}
+		return drawn
 	case 8:
 		return same("has(" + rapid.SampledFrom([]string{"traits.a", "traits.none", "traits.c"}).Draw(t, "has") + ")")
 	case 9:
