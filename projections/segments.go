@@ -485,7 +485,8 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 		}
 		queue(ruleSegment, string(e.Segment), box.Box, string(box.Event))
 		dependents := c.dependents(e.Segment)
-		c.absorb(queue, int64(r.Revision), append(dependents, c.newest[e.Segment]))
+		replaced := append(slices.Clone(dependents), c.newest[e.Segment])
+		c.absorb(queue, int64(r.Revision), append(replaced, c.awaited(replaced)...))
 		if before := c.newest[e.Segment]; before != nil {
 			c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers), before.layer)
 		}
@@ -529,6 +530,31 @@ func (c *segmented) absorb(queue func(string, ...any), generation int64, replace
 			queue(absorbVersions, generation, v.generation)
 		}
 	}
+}
+
+// awaited are the versions that do not serve yet of the segments to which those that serve in
+// place of others refer, directly or by way of others: they may not serve before the others
+// do, as these were judged by what serves now.
+func (c *segmented) awaited(others []*segmentVersion) (found []*segmentVersion) {
+	reached := map[id.Segment]bool{}
+	var reach func(id.Segment)
+	reach = func(segment id.Segment) {
+		serving := c.serving[segment]
+		if reached[segment] || serving == nil {
+			return
+		}
+		reached[segment] = true
+		for _, to := range serving.refers {
+			found = append(found, c.newest[id.Segment(to)])
+			reach(id.Segment(to))
+		}
+	}
+	for _, v := range others {
+		if v != nil {
+			reach(v.segment)
+		}
+	}
+	return found
 }
 
 // drop drops versions.

@@ -517,14 +517,32 @@ func (c *story) carries(w *segmentFixture, r eventstore.Recorded, segment id.Seg
 			}
 		}
 	}
-	for other := range reached {
-		if before, is := c.pending[other]; is { // what was to count together still does
+	together := func(other id.Segment) { // what was to count together still does
+		if before, is := c.pending[other]; is {
 			for with, revision := range c.pending {
 				if revision == before {
 					c.pending[with] = int64(r.Revision)
 				}
 			}
 		}
+	}
+	looked := map[id.Segment]bool{}
+	var wait func(id.Segment) // what a rule that counts names waits for the rule in its place
+	wait = func(other id.Segment) {
+		if looked[other] {
+			return
+		}
+		looked[other] = true
+		for _, to := range c.serving[other].refers {
+			together(to)
+			wait(to)
+		}
+	}
+	for other := range reached {
+		together(other)
+		wait(other)
+	}
+	for other := range reached {
 		c.pending[other] = int64(r.Revision)
 	}
 }
