@@ -27,6 +27,15 @@ for (const form of document.querySelectorAll("form[method=post]")) form.addEvent
 });
 addEventListener("pageshow", () => { for (const b of document.querySelectorAll("form button")) b.disabled = false; });
 
+// pageOf is an answer as a page, of which part finds a part unless it was refused or is of
+// another page; null where there is none, as when one goes on to another page meanwhile.
+const pageOf = async (url, options) => {
+  try {
+    const answer = await fetch(url, options), page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    return { page, ok: answer.ok, status: answer.status, part: (id) => answer.ok && !answer.redirected && page.getElementById(id) };
+  } catch { return null; }
+};
+
 // A file is looked into before it is imported: its beginning goes, and it stays chosen.
 for (const button of document.querySelectorAll("button[data-shows]")) button.addEventListener("click", async (e) => {
   const file = button.form.querySelector("[type=file]").files[0], part = document.getElementById(button.dataset.shows);
@@ -36,9 +45,8 @@ for (const button of document.querySelectorAll("button[data-shows]")) button.add
   part.textContent = words.reading;
   const body = new FormData();
   body.append("file", file.slice(0, 16 << 20), file.name);
-  const answer = await fetch(button.formAction, { method: "POST", body }).catch(() => null);
-  const page = answer && new DOMParser().parseFromString(await answer.text(), "text/html");
-  part.replaceChildren(...(answer?.ok ? page.getElementById(part.id).childNodes : page?.querySelectorAll("[role=alert]") ?? []));
+  const answer = await pageOf(button.formAction, { method: "POST", body });
+  part.replaceChildren(...(answer?.ok ? answer.page.getElementById(part.id).childNodes : answer?.page.querySelectorAll("[role=alert]") ?? []));
   if (!part.childNodes.length) part.textContent = words.the_file_could_not;
   button.disabled = false;
 });
@@ -50,9 +58,7 @@ for (const part of document.querySelectorAll("[data-refresh]")) {
   setInterval(async () => {
     const now = document.getElementById(part.id);
     if (document.hidden || now.contains(document.activeElement) || now.querySelector("details[open]")) return;
-    const answer = await fetch(location.href).catch(() => null);
-    if (!answer?.ok || answer.redirected) return;
-    const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
+    const next = (await pageOf(location.href))?.part(part.id);
     live(next);
     if (next && next.innerHTML !== now.innerHTML) now.replaceWith(next);
   }, 1000 * part.dataset.refresh);
@@ -63,8 +69,7 @@ for (const part of document.querySelectorAll("[data-later]")) (async () => {
   const button = part.querySelector(".btn"), said = button?.textContent;
   if (button) button.textContent = words.reading;
   part.setAttribute("aria-busy", "true");
-  const answer = await fetch(part.dataset.later).catch(() => null);
-  const next = answer?.ok && !answer.redirected && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
+  const answer = await pageOf(part.dataset.later), next = answer?.part(part.id);
   part.removeAttribute("aria-busy");
   if (button) button.textContent = said;
   if (next) part.replaceWith(next);
@@ -78,9 +83,8 @@ for (const rule of document.querySelectorAll("[data-count]")) {
     clearTimeout(typed);
     typed = setTimeout(async () => {
       const asked = rule.value, layer = rule.form.elements.layer?.value ?? "";
-      const answer = await fetch(rule.dataset.count + encodeURIComponent(asked) + (layer && "&layer=" + layer)).catch(() => null);
-      if (!answer?.ok || answer.redirected || asked !== rule.value) return; // what is not whole yet is refused
-      const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("named");
+      const answer = await pageOf(rule.dataset.count + encodeURIComponent(asked) + (layer && "&layer=" + layer));
+      const next = asked === rule.value && answer?.part("named"); // what is not whole yet is refused
       if (next) document.getElementById("named").replaceChildren(...next.childNodes);
     }, 400);
   });
