@@ -91,10 +91,14 @@ func (s *scheduler) expect(kind attemptKind, w waiting, from time.Time) {
 		e = &endpointState{webhook: w.Webhook, client: w.Client, cap: max(min(minCap, s.perEndpoint), s.perEndpoint/4)}
 		s.endpoints[w.Webhook] = e
 	}
-	if e.ready[kind].IsZero() || from.Before(e.ready[kind]) {
+	known := !e.ready[kind].IsZero()
+	if !known || from.Before(e.ready[kind]) {
 		e.ready[kind] = from
 	}
 	if kind == firstAttempt {
+		if known { // what arrived during a look may be before what that has found
+			w.Made = min(w.Made, e.made)
+		}
 		e.made = w.Made
 	}
 }
@@ -108,8 +112,6 @@ func (s *scheduler) arrive(w waiting, now time.Time) {
 		s.evict(now)
 	case e != nil && e.offered > 0:
 		e.came = min(w.Made, cmp.Or(e.came, w.Made))
-		w.Made = min(w.Made, e.made)
-	case e != nil && !e.ready[firstAttempt].IsZero():
 		w.Made = min(w.Made, e.made)
 	}
 	s.expect(firstAttempt, w, now)

@@ -281,6 +281,17 @@ func TestWhatArrivesDuringAClaimIsClaimedNext(t *testing.T) {
 	}
 }
 
+func TestWhatArrivesDuringALookIsClaimedThough(t *testing.T) {
+	now := time.Now()
+	s := newScheduler(Config{}.withDefaults())
+	of := func(made int64) waiting { return waiting{Webhook: "w", Client: "c", Made: made} }
+	s.arrive(of(5), now)
+	s.expect(firstAttempt, of(9), now) // by a look that began before
+	if quotas := s.quotas(now); len(quotas) != 1 || quotas[0].made != 5 {
+		t.Errorf("5 has arrived, and the claim is %+v", quotas)
+	}
+}
+
 func TestANotificationTellsWhatIsNewOrToLook(t *testing.T) {
 	w := newWorker(&Dispatcher{Now: time.Now}, Config{}.withDefaults())
 	if !w.arrived("cli_a whk_a 3,cli_a whk_b 4") || w.scheduler.endpoints["whk_b"].made != 4 || w.scheduler.endpoints["whk_a"].client != "cli_a" {
