@@ -96,15 +96,14 @@ func (s *scheduler) expect(kind attemptKind, w waiting, from time.Time) {
 		e.ready[kind] = from
 	}
 	if kind == firstAttempt {
-		if known { // what arrived during a look may be before what that has found
+		if known { // what is known may be before what came, or what a look has found
 			w.Made = min(w.Made, e.made)
 		}
 		e.made = w.Made
 	}
 }
 
-// arrive notes that something new is in the queue: it is behind what is known,
-// if that is not held yet.
+// arrive notes that something new is in the queue.
 func (s *scheduler) arrive(w waiting, now time.Time) {
 	e := s.endpoints[w.Webhook]
 	switch {
@@ -112,7 +111,6 @@ func (s *scheduler) arrive(w waiting, now time.Time) {
 		s.evict(now)
 	case e != nil && e.offered > 0:
 		e.came = min(w.Made, cmp.Or(e.came, w.Made))
-		w.Made = min(w.Made, e.made)
 	}
 	s.expect(firstAttempt, w, now)
 }
