@@ -63,10 +63,21 @@ type Outcome struct {
 }
 
 const (
+	// A client and its sandboxes have one turn: those of them that wait beside who has it
+	// wait behind all others from now on.
 	take = `
-UPDATE public.jobs SET due_at = now() + $2::interval, handed = handed + 1, attempts = attempts + 1 WHERE (client, kind) =
-	(SELECT client, kind FROM public.jobs WHERE kind = $1 AND due_at <= now() ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING client, attempts, handed, asked`
+WITH next AS (
+	SELECT client, kind FROM public.jobs WHERE kind = $1 AND due_at <= now() ORDER BY due_at, handed LIMIT 1 FOR UPDATE SKIP LOCKED
+), beside AS (
+	SELECT j.client, j.kind FROM next n JOIN public.jobs j ON j.kind = n.kind AND j.client <> n.client
+		AND j.client >= left(n.client, $3) AND j.client < left(n.client, $3) || '~'
+	WHERE j.due_at <= now() FOR UPDATE OF j SKIP LOCKED
+), behind AS (
+	UPDATE public.jobs j SET due_at = now() FROM beside b WHERE j.client = b.client AND j.kind = b.kind
+)
+UPDATE public.jobs j SET due_at = now() + $2::interval, handed = handed + 1, attempts = attempts + 1
+FROM next n WHERE j.client = n.client AND j.kind = n.kind
+RETURNING j.client, attempts, handed, asked`
 	end = `
 WITH over AS (DELETE FROM public.jobs WHERE client = $1 AND kind = $2 AND handed = $3 AND asked = $4 AND $5 RETURNING client)
 UPDATE public.jobs SET due_at = now() + $6::interval, attempts = $7
@@ -77,7 +88,7 @@ WHERE client = $1 AND kind = $2 AND handed = $3 AND NOT EXISTS (SELECT FROM over
 // error of do is returned, too; where ctx has ended, the attempt does not count.
 func (q Queue) Turn(ctx context.Context, do func(context.Context, Job) (Outcome, error)) (bool, error) {
 	var job Job
-	err := q.Pool.QueryRow(ctx, take, q.Kind, q.Lease).Scan(&job.Client, &job.Attempts, &job.handed, &job.asked)
+	err := q.Pool.QueryRow(ctx, take, q.Kind, q.Lease, id.OwnerSize).Scan(&job.Client, &job.Attempts, &job.handed, &job.asked)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}

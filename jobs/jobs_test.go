@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"maps"
 	"slices"
@@ -230,5 +231,21 @@ func TestManyTakeTurnsAndNothingIsLost(t *testing.T) {
 		if n != 0 {
 			t.Errorf("%d of %s wait for ever", n, client)
 		}
+	}
+}
+
+// However many of its sandboxes have something to do, a client has the turn of one.
+func TestAClientAndItsSandboxesHaveOneTurn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	source := id.Random(rand.Reader)
+	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
+	f.ask(owner, id.NextSandbox(source, owner), id.NextSandbox(source, owner), other)
+	turns := map[id.Client]int{}
+	for range 12 {
+		turns[f.turn(jobs.Outcome{}, nil).Client]++
+	}
+	if turns[other] < 5 || len(turns) != 4 || slices.Min(slices.Collect(maps.Values(turns))) < 2 {
+		t.Errorf("%v", turns)
 	}
 }

@@ -12,9 +12,9 @@ import (
 type budget struct {
 	whole int64 // bytes; one client's population takes half of it at most
 	used  atomic.Int64
-	// forget drops what was used longest ago, but for one. It is false where there
-	// is nothing else.
-	forget func(but *holding) bool
+	// forget drops something, but for one that is to have a size. It is false where
+	// there is nothing else.
+	forget func(but *holding, size int64) bool
 }
 
 // holding is what one population, or the consents of one layer, take of a budget.
@@ -23,7 +23,8 @@ type holding struct {
 	gone  atomic.Bool // it was forgotten: it takes nothing, and lasts for the requests that use it
 }
 
-// clientPart is the part of the memory of all populations that one client's may take.
+// clientPart is the part of the memory of all populations that one client's may take. Those
+// of a client and its sandboxes together have more only while nobody else needs it.
 //
 // limit: client | users that are compared | those that fit into 1/{clientPart} of what all may take, two fifths of the process's memory | 409 `population_too_large`
 const clientPart = 2
@@ -39,7 +40,7 @@ func (b *budget) grow(taken *int64, size int64, of *holding) error {
 	more := size - *taken
 	for b.used.Add(more) > b.whole && more > 0 {
 		b.used.Add(-more)
-		if !b.forget(of) {
+		if !b.forget(of, size) {
 			return fault.New(fault.Unavailable, "busy", "Too many users are being read at once. Please try again.").After(time.Second)
 		}
 	}

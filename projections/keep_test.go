@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"testing"
@@ -79,5 +80,62 @@ func TestWhatIsBeingMadeIsNotForgottenForOthers(t *testing.T) {
 	p.memory.used.Add(-taken[0])
 	if err := p.memory.grow(&taken[2], 1, &holdings[2]); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a client and its sandboxes take together gives way first, once it is more than one
+// client's part.
+func TestSandboxesKeepNoMoreInMemoryThanTheirClient(t *testing.T) {
+	const whole = 100
+	source := id.Random(rand.Reader)
+	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
+	p, err := NewPopulations(Reader{}, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func(client id.Client, size int64) {
+		t.Helper()
+		pop := getOrAdd(p.clients, client, &population{})
+		if err := p.memory.resize(&pop.held, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(other, 40)
+	for range 10 {
+		take(id.NextSandbox(source, owner), 20)
+	}
+	if pop, found := p.clients.Peek(other); !found || pop.held.bytes.Load() != 40 {
+		t.Error("the population of another gave way to sandboxes")
+	}
+	take(other, 50)
+	third := id.Next[id.Client](source)
+	take(third, 30)
+	for _, client := range []id.Client{other, third} {
+		if _, found := p.clients.Peek(client); !found {
+			t.Errorf("%s gave way", client)
+		}
+	}
+}
+
+// One client that asks for another rule each time has the others wait for one of these.
+func TestRulesToBeKeptAreOneOfEachClient(t *testing.T) {
+	source, w := id.Random(rand.Reader), newWishes()
+	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
+	for i := range 100 {
+		w.ask(wanted{owner, fmt.Sprint("traits.a == ", i)})
+		w.ask(wanted{id.NextSandbox(source, owner), fmt.Sprint("traits.b == ", i)})
+	}
+	w.ask(wanted{other, "traits.c == 1"})
+	for _, want := range []wanted{{owner, "traits.a == 0"}, {other, "traits.c == 1"}} {
+		if got := w.take(<-w.owners); got != want {
+			t.Errorf("%v comes, not %v", got, want)
+		}
+	}
+	if len(w.owners) > 0 || len(w.of) > 0 {
+		t.Errorf("%d wait", len(w.owners))
+	}
+	w.ask(wanted{owner, "traits.a == 100"})
+	if got := w.take(<-w.owners); got.client != owner {
+		t.Errorf("%v comes", got)
 	}
 }

@@ -228,7 +228,8 @@ func (p *Populations) Run(ctx context.Context) {
 			if err := p.replace(ctx, client); err != nil && ctx.Err() == nil {
 				p.Logger.WarnContext(ctx, "population not built anew", "client", client, "error", err)
 			}
-		case w := <-p.wanted:
+		case owner := <-p.wanted.owners:
+			w := p.wanted.take(owner)
 			if err := p.keep(ctx, w); err != nil && ctx.Err() == nil {
 				p.Logger.WarnContext(ctx, "part of a filter not kept", "client", w.client, "error", err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"kindred/domain/id"
 	"kindred/domain/rule"
@@ -35,6 +36,42 @@ type wanted struct {
 	text   string
 }
 
+// wishes are the rules that are to be kept: of a client and its sandboxes one at a time,
+// however many they ask for, in the order of asking. Any goroutine may use it.
+type wishes struct {
+	mu     sync.Mutex
+	of     map[string]wanted // by owner
+	owners chan string
+}
+
+func newWishes() *wishes {
+	return &wishes{of: map[string]wanted{}, owners: make(chan string, maxPopulations)}
+}
+
+// ask asks for a rule, unless its owner waits for one, or too many do: the next request asks
+// again.
+func (w *wishes) ask(rule wanted) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	owner := rule.client.Owner()
+	if _, waits := w.of[owner]; waits {
+		return
+	}
+	select {
+	case w.owners <- owner:
+		w.of[owner] = rule
+	default:
+	}
+}
+
+// take takes what an owner asked for.
+func (w *wishes) take(owner string) wanted {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer delete(w.of, owner)
+	return w.of[owner]
+}
+
 // asking notes that rules are asked for, returns those that are kept, and has the others
 // kept from soon on. pop is locked.
 func (p *Populations) asking(client id.Client, pop *population, texts []string) (marked []string) {
@@ -44,10 +81,7 @@ func (p *Populations) asking(client id.Client, pop *population, texts []string) 
 			k.used, k.judged = pop.askings, 0
 			marked = append(marked, text)
 		} else if pop.users.Len() > keptFrom {
-			select {
-			case p.wanted <- wanted{client, text}:
-			default: // there is much to do; the next request asks again
-			}
+			p.wanted.ask(wanted{client, text})
 		}
 	}
 	return marked

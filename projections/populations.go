@@ -31,7 +31,7 @@ type Populations struct {
 	clients *lru.Cache[id.Client, *population]
 	layers  *lru.Cache[layerOf, *consentSet]
 	behind  chan id.Client // clients whose population is to be built anew
-	wanted  chan wanted    // rules to be kept
+	wanted  *wishes
 }
 
 // maxPopulations bounds how many clients are kept in memory.
@@ -43,7 +43,7 @@ const maxPopulations = 1024
 func NewPopulations(reader Reader, memory int64) (*Populations, error) {
 	p := &Populations{
 		Users: Users{Reader: reader}, Consent: Consent{reader}, Schemas: TraitSchemas{reader},
-		behind: make(chan id.Client, maxPopulations), wanted: make(chan wanted, maxPopulations),
+		behind: make(chan id.Client, maxPopulations), wanted: newWishes(),
 	}
 	p.memory.whole, p.memory.forget = memory, p.forget
 	var err error
@@ -61,17 +61,44 @@ func NewPopulations(reader Reader, memory int64) (*Populations, error) {
 	return p, nil
 }
 
-// forget forgets the population, or else the consents, that were used longest
-// ago, but for one.
-func (p *Populations) forget(but *holding) bool {
+// heldBy is a population, or the consents of a layer, in memory.
+type heldBy struct {
+	*holding
+	owner  string
+	forget func() bool
+}
+
+// all are the populations and then the consents, those first that were used longest ago.
+func (p *Populations) all() (all []heldBy) {
 	for _, client := range p.clients.Keys() {
-		if pop, found := p.clients.Peek(client); found && &pop.held != but && pop.held.bytes.Load() > 0 {
-			return p.clients.Remove(client)
+		if pop, found := p.clients.Peek(client); found {
+			all = append(all, heldBy{&pop.held, client.Owner(), func() bool { return p.clients.Remove(client) }})
 		}
 	}
 	for _, of := range p.layers.Keys() {
-		if c, found := p.layers.Peek(of); found && &c.held != but && c.held.bytes.Load() > 0 {
-			return p.layers.Remove(of)
+		if c, found := p.layers.Peek(of); found {
+			all = append(all, heldBy{&c.held, of.client.Owner(), func() bool { return p.layers.Remove(of) }})
+		}
+	}
+	return all
+}
+
+// forget forgets one of all but one, which is to have a size: the first one of a client that
+// has more than its part with its sandboxes, else the first one.
+func (p *Populations) forget(but *holding, size int64) bool {
+	all, has := p.all(), map[string]int64{}
+	for _, k := range all {
+		if k.holding == but {
+			has[k.owner] += size
+		} else {
+			has[k.owner] += k.bytes.Load()
+		}
+	}
+	for _, most := range []int64{p.memory.whole / clientPart, -1} {
+		for _, k := range all {
+			if k.holding != but && k.bytes.Load() > 0 && has[k.owner] > most {
+				return k.forget()
+			}
 		}
 	}
 	return false

@@ -94,7 +94,8 @@ func (m Sandboxes) Get(ctx context.Context, client id.Client, eventual bool, san
 	return only(found, err, fault.New(fault.Missing, "sandbox_unknown", "There is no such sandbox."))
 }
 
-const dueSandboxes = `SELECT client, id FROM sandboxes WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2`
+// In no order, so that those which cannot be deleted keep back no other for long.
+const dueSandboxes = `SELECT client, id FROM sandboxes WHERE expires_at <= $1 ORDER BY random() LIMIT $2`
 
 // Due returns sandboxes whose time is over, at most limit, each with the client beside
 // which it stands.

@@ -115,7 +115,7 @@ func (c *Clustering) Run(ctx context.Context) error {
 
 // stage is what is done about runs: they are carried out, or judged.
 type stage struct {
-	slots    int // runs at once, half of them for one client
+	slots    int // runs at once, half of them for one client and its sandboxes
 	next     func(ctx context.Context, except []id.Run) ([]OpenRun, error)
 	ended    func(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
 	carryOut func(ctx context.Context, run OpenRun, memory *memory)
@@ -127,7 +127,7 @@ type turns struct {
 	active map[id.Run]turn
 	over   map[id.Run]id.Client // runs whose turn is over, until everybody can see that they have ended
 	rest   map[id.Run]rest
-	served map[id.Client]int // when a client last had its turn
+	served map[string]int // when a client or a sandbox of it last had its turn, by their owner
 	count  int
 	done   chan OpenRun
 	memory *memory
@@ -157,7 +157,7 @@ func (c *Clustering) Drive(ctx context.Context) error {
 func (c *Clustering) drive(ctx context.Context, s stage) {
 	t := &turns{
 		stage:  s,
-		active: map[id.Run]turn{}, over: map[id.Run]id.Client{}, rest: map[id.Run]rest{}, served: map[id.Client]int{},
+		active: map[id.Run]turn{}, over: map[id.Run]id.Client{}, rest: map[id.Run]rest{}, served: map[string]int{},
 		done: make(chan OpenRun), memory: c.newMemory(),
 	}
 	var working sync.WaitGroup
@@ -211,7 +211,7 @@ func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup
 			return nil
 		}
 		t.count++
-		t.served[next.Client] = t.count
+		t.served[next.Client.Owner()] = t.count
 		running, cancel := context.WithCancel(ctx)
 		t.active[next.Run] = turn{next.Client, cancel}
 		delete(t.over, next.Run)
@@ -270,18 +270,18 @@ func (t *turns) busy(now time.Time) []id.Run {
 // those, of the one that has waited for its turn the longest. A client that has
 // most already waits, so that there is room for others.
 func (t *turns) choose(waiting []OpenRun, most int) (next OpenRun, ok bool) {
-	under := map[id.Client]int{}
+	under := map[string]int{}
 	for _, a := range t.active {
-		under[a.client]++
+		under[a.client.Owner()]++
 	}
-	waiting = slices.DeleteFunc(waiting, func(r OpenRun) bool { return under[r.Client] >= most })
+	waiting = slices.DeleteFunc(waiting, func(r OpenRun) bool { return under[r.Client.Owner()] >= most })
 	if len(waiting) == 0 {
 		return OpenRun{}, false
 	}
 	return slices.MinFunc(waiting, func(a, b OpenRun) int {
 		return cmp.Or(
-			cmp.Compare(under[a.Client], under[b.Client]),
-			cmp.Compare(t.served[a.Client], t.served[b.Client]),
+			cmp.Compare(under[a.Client.Owner()], under[b.Client.Owner()]),
+			cmp.Compare(t.served[a.Client.Owner()], t.served[b.Client.Owner()]),
 			a.CreatedAt.Compare(b.CreatedAt),
 		)
 	}), true

@@ -584,6 +584,22 @@ func TestClientsTakeTurns(t *testing.T) {
 	})
 }
 
+func TestAClientAndItsSandboxesHaveOneTurn(t *testing.T) {
+	source := id.Random(rand.NewChaCha8([32]byte{}))
+	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
+	var waiting []OpenRun
+	for _, client := range []id.Client{owner, id.NextSandbox(source, owner), id.NextSandbox(source, owner), other} {
+		waiting = append(waiting, OpenRun{Client: client, Run: id.Next[id.Run](source)})
+	}
+	turns := turns{active: map[id.Run]turn{waiting[0].Run: {client: owner}}, served: map[string]int{owner.Owner(): 1}}
+	if next, ok := turns.choose(waiting[1:], 2); !ok || next.Client != other {
+		t.Errorf("the next turn is that of %s", next.Client)
+	}
+	if next, ok := turns.choose(waiting[1:3], 1); ok {
+		t.Errorf("%s has a place beside the one of its owner", next.Client)
+	}
+}
+
 func TestACancelledRunStopsAndLeavesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newClusteringFixture(t)

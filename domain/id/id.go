@@ -161,12 +161,12 @@ func (c Client) Sandbox() bool {
 	return err == nil && raw[6]&0xf0 == sandboxVersion
 }
 
-// ownerSize is how long the part of a client's id is that its sandboxes have, too: 45 bits.
-const ownerSize = len("cli_") + 9
+// OwnerSize is how long the part of a client's id is that its sandboxes have, too: 45 bits.
+const OwnerSize = len("cli_") + 9
 
 // Owner is the same of a client and its sandboxes: what is shared fairly among clients
 // they have one share of. Two clients in a hundred thousand million have one by chance.
-func (c Client) Owner() string { return string(c[:min(ownerSize, len(c))]) }
+func (c Client) Owner() string { return string(c[:min(OwnerSize, len(c))]) }
 
 // Everyone names all tokens of a client: they are revoked together when it is deleted.
 func Everyone(client Client) string { return string(client) + "/all" }

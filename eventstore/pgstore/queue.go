@@ -90,15 +90,15 @@ func newRequest(from eventstore.Request, by *caller) (*request, error) {
 	return r, nil
 }
 
-// client is whose queue a request waits in.
-func (r *request) client() id.Client { return r.events[0].Client }
+// owner is whose queue a request waits in.
+func (r *request) owner() string { return r.events[0].Client.Owner() }
 
-// queue holds the requests that wait, in a queue for each client. Clients go
-// in rotation; within a queue, the requests of one stream keep their order.
+// queue holds the requests that wait, in a queue for each client and its sandboxes. Clients
+// go in rotation; within a queue, the requests of one stream keep their order.
 type queue struct {
 	mu        sync.Mutex
 	arrived   sync.Cond
-	byClient  map[id.Client]*clientQueue
+	byOwner   map[string]*clientQueue
 	rotation  []*clientQueue // those that hold requests, the next one first
 	waiting   int
 	size      int  // bytes
@@ -108,14 +108,14 @@ type queue struct {
 }
 
 type clientQueue struct {
-	client   id.Client
+	owner    string
 	requests []*request // in the order of their arrival
 	seen     int        // how many of them the batch being filled has passed
 	taken    int        // how many of them it holds
 }
 
 func newQueue() *queue {
-	q := &queue{byClient: map[id.Client]*clientQueue{}}
+	q := &queue{byOwner: map[string]*clientQueue{}}
 	q.arrived.L = &q.mu
 	return q
 }
@@ -138,13 +138,13 @@ func (q *queue) add(r *request) error {
 	if q.closed {
 		return fmt.Errorf("%w: it is being closed", eventstore.ErrUnavailable)
 	}
-	c := q.byClient[r.client()]
+	c := q.byOwner[r.owner()]
 	if q.waiting >= maxWaiting || q.size+r.size > maxWaitingBytes || c != nil && len(c.requests) >= maxWaitingClient {
 		return fmt.Errorf("%w: too many appends are waiting (%d, %d bytes)", eventstore.ErrUnavailable, q.waiting, q.size)
 	}
 	if c == nil {
-		c = &clientQueue{client: r.client()}
-		q.byClient[c.client] = c
+		c = &clientQueue{owner: r.owner()}
+		q.byOwner[c.owner] = c
 		q.rotation = append(q.rotation, c)
 	}
 	c.requests = append(c.requests, r)
@@ -240,7 +240,7 @@ func (q *queue) sweep(next int) {
 		c.seen, c.taken = 0, 0
 		c.requests = slices.DeleteFunc(c.requests, func(r *request) bool { return r == nil || r.abandoned.Load() })
 		if len(c.requests) == 0 {
-			delete(q.byClient, c.client)
+			delete(q.byOwner, c.owner)
 			continue
 		}
 		kept = append(kept, c)
@@ -275,7 +275,7 @@ func (q *queue) drain() []*request {
 	for _, c := range q.rotation {
 		all = append(all, c.requests...)
 	}
-	clear(q.byClient)
+	clear(q.byOwner)
 	q.rotation, q.waiting, q.size = nil, 0, 0
 	return all
 }

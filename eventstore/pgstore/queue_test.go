@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -96,8 +97,8 @@ func TestEveryRequestLeavesOnceInTheOrderOfItsStream(t *testing.T) {
 		for waiting > 0 {
 			take()
 		}
-		if q.fill(); q.size != 0 || len(q.rotation) != 0 || len(q.byClient) != 0 {
-			t.Fatalf("an empty queue holds %d bytes, %d in rotation, %d queues", q.size, len(q.rotation), len(q.byClient))
+		if q.fill(); q.size != 0 || len(q.rotation) != 0 || len(q.byOwner) != 0 {
+			t.Fatalf("an empty queue holds %d bytes, %d in rotation, %d queues", q.size, len(q.rotation), len(q.byOwner))
 		}
 	})
 }
@@ -120,7 +121,7 @@ func TestAClientThatImportsHoldsNobodyBack(t *testing.T) {
 	}
 	for _, r := range others {
 		if !slices.Contains(batch, r) {
-			t.Errorf("client %s got no place in a batch", r.client())
+			t.Errorf("client %s got no place in a batch", r.owner())
 		}
 	}
 	later := waits(t, q, "a", "a", 1, 10)
@@ -225,4 +226,21 @@ func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
 	}
 	c.queue.close()
 	<-done
+}
+
+// A client's sandboxes append in its share: others wait no longer for eleven than for one.
+func TestAClientAndItsSandboxesHaveOneShare(t *testing.T) {
+	source, q := id.Random(rand.Reader), newQueue()
+	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
+	for i := range 300 {
+		sandbox := id.NextSandbox(source, owner)
+		waits(t, q, string(sandbox), fmt.Sprint("user-", i), 1, 10)
+	}
+	waits(t, q, string(other), "user-other", 1, 10)
+	if batch := q.fill(); len(batch) > 1 { // for those who append little
+		t.Errorf("%d appends of many", len(batch))
+	}
+	if batch := q.fill(); len(batch) > maxShare {
+		t.Errorf("%d appends in a batch", len(batch))
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -58,6 +57,7 @@ type slowClients struct {
 	mu     sync.Mutex // held while the leader applies a batch, and while a client returns to it
 	all    map[id.Client]*slowClient
 	more   chan struct{} // of capacity 1: there may be something to apply
+	rounds int
 }
 
 type slowClient struct {
@@ -65,6 +65,7 @@ type slowClient struct {
 	passed eventstore.Position // the leader has passed the client's events over, up to here at least
 	limit  int                 // events of its next slice
 	late   time.Time           // when a slice last took long
+	sliced int                 // the round of its last slice
 }
 
 const (
@@ -161,12 +162,34 @@ func (s *slowClients) run(ctx context.Context) {
 	}
 }
 
-// round gives each slow client a slice. One that fails keeps back no other.
-func (s *slowClients) round(ctx context.Context) (more bool, err error) {
+// next are those to look at in a round: of a client and its sandboxes that have something
+// to apply, the one whose slice was longest ago.
+func (s *slowClients) next() map[id.Client]*slowClient {
 	s.mu.Lock()
-	clients := maps.Clone(s.all)
-	s.mu.Unlock()
-	for client, c := range clients {
+	defer s.mu.Unlock()
+	s.rounds++
+	next, chosen := map[id.Client]*slowClient{}, map[string]id.Client{}
+	for client, c := range s.all {
+		if c.part.at.position >= c.passed {
+			next[client] = c // it may have kept up for long enough
+			continue
+		}
+		owner := client.Owner()
+		if before, some := chosen[owner]; some && s.all[before].sliced <= c.sliced {
+			continue
+		}
+		chosen[owner] = client
+	}
+	for _, client := range chosen {
+		next[client] = s.all[client]
+		next[client].sliced = s.rounds
+	}
+	return next
+}
+
+// round gives slow clients a slice each. One that fails keeps back no other.
+func (s *slowClients) round(ctx context.Context) (more bool, err error) {
+	for client, c := range s.next() {
 		some, failure := s.slice(ctx, client, c)
 		if errors.Is(failure, errLost) {
 			failure = s.findAgain(ctx, client, c)
