@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,4 +118,34 @@ func TestAConnectionThatIsLostIsMadeAnewAndTold(t *testing.T) {
 	h.want(t, "begin")
 	say(t, pool, "one", "heard")
 	h.want(t, "heard")
+}
+
+// deaf is a connection to a server that vanishes without a word.
+type deaf struct {
+	net.Conn
+	vanished *atomic.Bool
+}
+
+func (d deaf) Write(p []byte) (int, error) {
+	if d.vanished.Load() {
+		return len(p), nil
+	}
+	return d.Conn.Write(p)
+}
+
+func TestAServerThatVanishesWithoutAWordIsNoticed(t *testing.T) {
+	t.Parallel()
+	config := pgtest.New(t).Config().ConnConfig.Copy()
+	var vanished atomic.Bool
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return deaf{conn, &vanished}, err
+	}
+	h := hear(t, postgres.NewListener(config, nil), "one")
+	h.want(t, "begin")
+	vanished.Store(true)
+	h.want(t, "lost")
+	vanished.Store(false)
+	h.want(t, "begin")
 }

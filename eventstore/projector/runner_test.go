@@ -84,6 +84,31 @@ func TestManyRunnersThatComeAndGoApplyEachEventOnce(t *testing.T) {
 	w.complete(t)
 }
 
+// A server that lost commits may have given another holder the same epoch.
+func TestALeaseOfTheSameEpochThatIsAnothersIsNotRenewed(t *testing.T) {
+	w := newFixture(t)
+	lost := make(chan struct{})
+	var once sync.Once
+	background(t, func(ctx context.Context) error {
+		return w.runner("a").Lead(ctx, "work", func(ctx context.Context) error {
+			if n := w.one(t, `WITH e AS (UPDATE leases SET holder = 'b', expires_at = now() + interval '1 hour' RETURNING 1) SELECT count(*) FROM e`); n != 1 {
+				t.Errorf("%d leases", n)
+			}
+			<-ctx.Done()
+			once.Do(func() { close(lost) })
+			return ctx.Err()
+		})
+	})
+	select {
+	case <-lost:
+	case <-time.After(testkit.Patience()):
+		t.Error("it goes on under the lease of another")
+	}
+	if n := w.one(t, `SELECT count(*) FROM leases WHERE holder = 'b' AND expires_at > now() + interval '30 minutes'`); n != 1 {
+		t.Error("the lease of another was changed")
+	}
+}
+
 func TestAPausedLeaderCannotWriteLate(t *testing.T) {
 	for name, afterWrites := range map[string]bool{"before its writes": false, "with its writes open": true} {
 		t.Run(name, func(t *testing.T) {
