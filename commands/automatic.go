@@ -43,7 +43,10 @@ func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.Us
 		within := event.Within{MatchRule: company.Settings.MatchRule}
 		var found []event.MatchComputed
 		err = fault.Await(ctx, func(ctx context.Context) error {
-			filter, err := rule.Among(nil, "", within.MatchRule)
+			filter, err := c.among(ctx, call.Client, rule.Filter{}, within)
+			if fault.Of(err, fault.Invalid) {
+				return nil // until the match rule reads nothing that is sensitive
+			}
 			if err == nil {
 				found, _, err = c.top(ctx, call.Client, user, within, k, filter)
 			}

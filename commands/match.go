@@ -140,17 +140,12 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 	if err := cmp.Or(err, unknown); err != nil {
 		return nil, false, err
 	}
-	if asked != nil && in.Layer != "" {
-		if err := asked.Permitted("/filter", within.TraitPaths); err != nil {
-			return nil, false, err
-		}
-	}
 	if in.Segment != "" {
 		if err := c.Filter.Ready(ctx, client, false, "/segment_id", in.Segment, within); err != nil {
 			return nil, false, err
 		}
 	}
-	filter, err := rule.Among(asked, string(in.Segment), within.MatchRule)
+	filter, err := c.among(ctx, client, rule.Filter{Rule: asked, Segment: string(in.Segment)}, within)
 	if err != nil {
 		return nil, false, err
 	}
@@ -233,27 +228,33 @@ func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, 
 	return slices.DeleteFunc(matches, func(m event.MatchComputed) bool { return !named[m.MatchedUser] }), err
 }
 
-// checkMatchRule refuses a match rule that is wrong, at a place of a request. A segment
-// that it named would have to stay for ever.
-func checkMatchRule(pointer, text string) (*rule.Rule, error) {
-	parsed, err := rule.ParseAt(pointer, text, rule.Pairs)
-	if err == nil && len(parsed.Segments())+len(parsed.Layers())+len(parsed.Clusters())+len(parsed.Acts()) > 0 {
-		err = fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "names a segment, a layer, a cluster or what users did, which a match rule may not"})
+// among is the filter of what is asked for beside a match rule, which may read no more than it
+// may now.
+func (c *Commands) among(ctx context.Context, client id.Client, asked rule.Filter, within event.Within) (filter *rule.Filter, err error) {
+	var bounds rule.Bounds
+	if within.MatchRule != "" {
+		if bounds, err = c.bounds(ctx, client, within.Layer); err != nil {
+			return nil, err
+		}
 	}
-	return parsed, err
+	asked.Layer = string(within.Layer)
+	return rule.Among(asked, within.MatchRule, bounds)
 }
 
-// checkLayerRule refuses a layer's match rule that is wrong, or reads more than the layer
-// permits; "" is none.
-func checkLayerRule(pointer, text string, paths []string) error {
+// checkMatchRule refuses a match rule that is wrong, or reads beyond some bounds, at a place
+// of a request; "" is none. A segment that it named would have to stay for ever.
+func checkMatchRule(pointer, text string, bounds rule.Bounds) error {
 	if text == "" {
 		return nil
 	}
-	parsed, err := checkMatchRule(pointer, text)
+	parsed, err := rule.ParseAt(pointer, text, rule.Pairs)
 	if err != nil {
 		return err
 	}
-	return parsed.Permitted(pointer, paths)
+	if len(parsed.Segments())+len(parsed.Layers())+len(parsed.Clusters())+len(parsed.Acts()) > 0 {
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "names a segment, a layer, a cluster or what users did, which a match rule may not"})
+	}
+	return parsed.CheckAt(pointer, bounds)
 }
 
 // within makes sure that a user may be compared under a layer.

@@ -66,7 +66,7 @@ func (c *Commands) PreviewTraits(ctx context.Context, call Call, in PreviewTrait
 	if err != nil {
 		return nil, nil, err
 	}
-	filter, err := rule.Among(nil, "", within.MatchRule)
+	filter, err := c.among(ctx, call.Client, rule.Filter{}, within)
 	if err != nil {
 		return nil, nil, err
 	}

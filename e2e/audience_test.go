@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // A campaign for segments is shown to who is in them when the feed is read, and to nobody
@@ -200,4 +201,134 @@ func TestFiltersReadNothingSensitive(t *testing.T) {
 	named := fmt.Sprintf(`in_segment(%q)`, made.ID)
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.send("POST", "/api/v1/users/ext:u0/matches", map[string]any{"filter": named, "record": false}))
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users/ext:u0/feed?filter="+url.QueryEscape(named)))
+}
+
+// A match rule reads nothing sensitive either: it is refused as it is written, and once what it
+// reads is decided to be sensitive nothing is matched by it.
+func TestAMatchRuleReadsNothingSensitive(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(8, func(int) string { return `{"religion":"x","plan":"pro","age":30}` })
+	layer := a.createLayer("religion", "plan")
+	a.grantAll(layer)
+	sensitive := func(path string, is bool) {
+		t.Helper()
+		if got := a.send("PATCH", "/api/v1/traits", map[string]any{"traits": map[string]any{path: map[string]any{"sensitive": is}}}); got.Status != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, got.Status, got.Body)
+		}
+	}
+	const rule = `traits.religion == viewer.traits.religion`
+	at := layersPath + "/" + string(layer.ID)
+	settings := func(rule string) answer {
+		return a.sendTo("PATCH", "", fmt.Sprintf(`{"settings":{"match_rule":%q}}`, rule))
+	}
+	refused := func(pointer, path string, got answer) {
+		t.Helper()
+		problem := wantProblem(t, http.StatusUnprocessableEntity, "invalid", got)
+		if problem.Errors[0].Pointer != pointer || !strings.Contains(problem.Errors[0].Detail, "line 1, column 7: traits."+path+" is sensitive") {
+			t.Errorf("%s: %+v", pointer, problem.Errors)
+		}
+	}
+	refused("/settings/match_rule", "religion", settings(rule))
+	refused("/match_rule", "religion", a.send("PATCH", at, map[string]any{"match_rule": rule}))
+	refused("/match_rule", "religion", a.send("POST", layersPath, map[string]any{"name": "B", "trait_paths": []string{"religion"}, "match_rule": rule}))
+
+	sensitive("religion", false)
+	want[httpapi.ClientDetails](t, http.StatusOK, settings(`traits.plan == viewer.traits.plan`))
+	want[httpapi.ConsentLayer](t, http.StatusOK, a.send("PATCH", at, map[string]any{"match_rule": rule}))
+	const matches, feed = "/api/v1/users/ext:u0/matches", "/api/v1/users/ext:u0/feed?record=false"
+	for path, body := range map[string]map[string]any{"plan": {"record": false}, "religion": {"record": false, "consent_layer_id": layer.ID}} {
+		query := feed
+		if path == "religion" {
+			query += "&consent_layer_id=" + string(layer.ID)
+		}
+		if found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", matches, body)); len(found.Data) != 7 {
+			t.Errorf("%s: %d matches", path, len(found.Data))
+		}
+		sensitive(path, true)
+		refused("/match_rule", path, a.send("POST", matches, body))
+		refused("/match_rule", path, a.get(query))
+	}
+	want[httpapi.ConsentLayer](t, http.StatusOK, a.send("PATCH", at, map[string]any{"name": "another name"}))
+	want[httpapi.ClientDetails](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"automatic_matching":{"on":true,"k":5,"min_score":0}}}`))
+	testkit.Eventually(t, "everybody was looked at", func() bool {
+		return want[httpapi.Sweep](t, http.StatusOK, a.get("/api/v1/matching/sweep")).Pending == 0
+	})
+	if found := each[httpapi.Match](t, a, matches, 50); len(found) != 0 {
+		t.Errorf("%d matches by what is sensitive", len(found))
+	}
+}
+
+// Under a layer a filter may ask what the rule of a segment of it may, and reads nothing else.
+func TestFiltersUnderALayer(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(60, groups)
+	layer := a.createLayer("plan", "age", "visits")
+	a.grantAll(layer)
+	if run := a.ended(a.cluster(layer, "k", 3)); run.Status != "completed" {
+		t.Fatalf("the run: %+v", run)
+	}
+	cluster := want[httpapi.ClusterList](t, http.StatusOK, a.get("/api/v1/clusters")).Data[0].ID
+	of := want[httpapi.Segment](t, http.StatusCreated, a.send("POST", segmentsPath, map[string]any{"name": "S", "rule": fmt.Sprintf(`bucket("s", 2) == 0 || in_cluster(%q)`, cluster), "consent_layer_id": layer.ID}))
+	a.segmentReady(segmentsPath + "/" + string(of.ID))
+	matches := func(filter string) (names []string) {
+		t.Helper()
+		body := map[string]any{"record": false, "consent_layer_id": layer.ID, "limit": 100}
+		if filter != "" {
+			body["filter"] = filter
+		}
+		for _, m := range want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", body)).Data {
+			names = append(names, m.ExternalID)
+		}
+		return names
+	}
+	feed := func(filter string) (names []string) {
+		t.Helper()
+		for _, i := range a.feed("ext:u0/feed?record=false&limit=200&consent_layer_id=" + string(layer.ID) + "&filter=" + url.QueryEscape(filter)).Data {
+			names = append(names, *i.ExternalID)
+		}
+		return names
+	}
+	members := func(filter string) (names []string) {
+		t.Helper()
+		for _, m := range each[httpapi.ClusterMember](t, a, "/api/v1/clusters/"+string(cluster)+"/members?filter="+url.QueryEscape(filter), 50) {
+			names = append(names, m.ExternalID)
+		}
+		slices.Sort(names)
+		return names
+	}
+	for _, withdrawn := range []string{"", a.members(cluster)[1]} {
+		if withdrawn != "" {
+			a.send("DELETE", layersPath+"/"+string(layer.ID)+"/users/ext:"+withdrawn, nil)
+		}
+		in, member := a.members(cluster), a.segmentMembers(segmentsPath+"/"+string(of.ID))
+		for filter, names := range map[string][]string{
+			fmt.Sprintf(`in_cluster(%q)`, cluster):                                               in,
+			fmt.Sprintf(`in_segment(%q) && granted(%q) && bucket("x", 1) == 0`, of.ID, layer.ID): member,
+		} {
+			named := func(among []string) []string {
+				return slices.DeleteFunc(slices.Clone(among), func(name string) bool { return !slices.Contains(names, name) || name == withdrawn })
+			}
+			if got, wanted := matches(filter), named(matches("")); !slices.Equal(got, wanted) || len(got) < 5 {
+				t.Errorf("%s: the matches are %v, not %v", filter, got, wanted)
+			}
+			got, wanted := feed(filter), named(names)
+			slices.Sort(got)
+			slices.Sort(wanted)
+			if slices.Contains(wanted, "u0") {
+				wanted = slices.DeleteFunc(wanted, func(name string) bool { return name == "u0" })
+			}
+			if !slices.Equal(got, wanted) {
+				t.Errorf("%s: the feed shows %v, not %v", filter, got, wanted)
+			}
+			if got, wanted := members(filter), named(in); !slices.Equal(got, wanted) {
+				t.Errorf("%s: of the cluster these are named: %v, not %v", filter, got, wanted)
+			}
+		}
+	}
+	for _, beside := range []string{`user.external_id == "u1"`, `interactions("click", "1d") > 1`, `traits.likes == 1`, `viewer.created_at == user.created_at`} {
+		wantProblem(t, http.StatusUnprocessableEntity, "invalid",
+			a.send("POST", "/api/v1/users/ext:u0/matches", map[string]any{"record": false, "consent_layer_id": layer.ID, "filter": beside}))
+	}
 }

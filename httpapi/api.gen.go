@@ -3703,7 +3703,7 @@ type MatchRequest struct {
 	// ConsentLayerID Looks only at users who have granted this layer, and only at its traits. The user itself must have granted it: else 409 `consent_missing`.
 	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
 
-	// Filter Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose matches these are. Up to 50,000 of the best are looked at. It takes the scope `read`. Under a consent layer it may read the layer's traits alone.
+	// Filter Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose matches these are. Up to 50,000 of the best are looked at. It takes the scope `read`. Under a consent layer it may read the layer's traits, `granted`, and `in_cluster` and `in_segment` of that layer alone.
 	//
 	// Example: traits.sex in viewer.traits.seeks && traits.age >= viewer.traits.age - 5
 	Filter *string `json:"filter,omitempty"`
@@ -6054,7 +6054,7 @@ type ListClusterDriftParams struct {
 
 // ListClusterMembersParams defines parameters for ListClusterMembers.
 type ListClusterMembersParams struct {
-	// Filter Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer alone.
+	// Filter Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer, `granted`, and `in_cluster` and `in_segment` of that layer alone.
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
 
 	// SegmentID Only who is in this segment, too, 503 `segment_building` while it has no members yet. Its rule may read the traits of the cluster's layer alone.
@@ -6234,7 +6234,7 @@ type GetFeedParams struct {
 	// ConsentLayerID Only users who have granted this layer, by the traits that it permits. The user must have granted it too (409 `consent_missing`).
 	ConsentLayerID *string `form:"consent_layer_id,omitempty" json:"consent_layer_id,omitempty"`
 
-	// Filter Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes the scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs to its filter.
+	// Filter Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes the scope `read`; under a consent layer it may read the layer's traits, `granted`, and `in_cluster` and `in_segment` of that layer alone. A cursor belongs to its filter.
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
 
 	// SegmentID Only the members of this segment, 503 `segment_building` while it has none yet. It takes the scope `read`; under a consent layer the segment's rule may read the layer's traits alone.

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"sync"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -14,7 +15,7 @@ type Neighbours struct {
 	Users []id.User
 	Score []float64
 
-	group *matching.Group
+	group func() *matching.Group
 }
 
 // Neighbours finds at most limit matches of a user among those that keep says
@@ -42,12 +43,12 @@ func (p *Populations) Neighbours(ctx context.Context, client id.Client, user id.
 	for i, m := range found {
 		c.Users[i], c.Score[i], names[i] = id.User(m.User), m.Score, m.User
 	}
-	c.group = s.users.Group(names, s.permit)
+	c.group = sync.OnceValue(func() *matching.Group { return s.users.Group(names, s.permit) }) // who only counts them asks for none
 	return c, nil
 }
 
 // Alike scores one neighbour with others, by their places, into similarity. It
 // serves one goroutine.
 func (n *Neighbours) Alike(neighbour int, others []int, similarity []float64) {
-	n.group.Against(neighbour, others, similarity)
+	n.group().Against(neighbour, others, similarity)
 }

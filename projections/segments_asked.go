@@ -97,6 +97,7 @@ func (m Segments) NamedAlone(ctx context.Context, client id.Client, eventual boo
 		return nil, err
 	}
 	err = m.judged(ctx, client, serving, filter.Rule, judgedByID, texts(users), func(u *segmentUser, steps int) bool {
+		u.facts.InCluster = u.known.inCluster(id.ConsentLayer(filter.Layer))
 		named[u.id] = filter.Names(u.facts, steps)
 		return !filter.Exhausted()
 	})

@@ -582,7 +582,7 @@ func (m Segments) Named(ctx context.Context, client id.Client, filter *rule.Filt
 			break
 		}
 		if err := m.judged(ctx, client, serving, filter.Rule, judgedByID, texts(some), func(u *segmentUser, steps int) bool {
-			u.facts.Viewer = self
+			u.facts.Viewer, u.facts.InCluster = self, u.known.inCluster(id.ConsentLayer(filter.Layer))
 			named[u.id] = filter.Names(u.facts, steps)
 			return !filter.Exhausted()
 		}); err != nil {

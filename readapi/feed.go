@@ -53,7 +53,7 @@ func (a *API) GetFeed(ctx context.Context, r httpapi.GetFeedRequestObject) (http
 }
 
 // feedFilter reads the filter and the segment of a feed, which tell of traits, and under a
-// layer may read no more than the layer permits; beside them the match rule always holds.
+// layer may read no more than that permits; beside them the match rule always holds.
 func (a *API) feedFilter(ctx context.Context, text, segment *string, within event.Within) (*rule.Filter, error) {
 	if (text != nil || segment != nil) && !httpapi.PrincipalFrom(ctx).May("read") {
 		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter or a segment tells of traits, so it takes a token with the scope read.")
@@ -62,18 +62,19 @@ func (a *API) feedFilter(ctx context.Context, text, segment *string, within even
 	if err != nil {
 		return nil, err
 	}
-	var asked *rule.Rule
+	asked, layer := rule.Filter{Segment: string(of), Layer: string(within.Layer)}, projections.ConsentLayer{ID: within.Layer, TraitPaths: within.TraitPaths}
 	if text != nil {
-		if asked, err = a.rule(ctx, "filter", *text, rule.Pairs, projections.ConsentLayer{ID: within.Layer, TraitPaths: within.TraitPaths}); err != nil {
+		if asked.Rule, err = a.rule(ctx, "filter", *text, rule.Pairs, layer); err != nil {
 			return nil, err
 		}
-		if within.Layer != "" {
-			if err := asked.Permitted("filter", within.TraitPaths); err != nil {
-				return nil, err
-			}
+	}
+	var bounds rule.Bounds
+	if within.MatchRule != "" {
+		if bounds, err = a.bounds(ctx, layer); err != nil {
+			return nil, err
 		}
 	}
-	return rule.Among(asked, string(of), within.MatchRule)
+	return rule.Among(asked, within.MatchRule, bounds)
 }
 
 // segmentReady is a segment whose members are asked for, where one is, and stands ready.

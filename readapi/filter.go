@@ -81,16 +81,22 @@ func (a *API) userRule(ctx context.Context, pointer, text string, layer projecti
 // rule reads a rule at a place of a request, under a consent layer or none.
 func (a *API) rule(ctx context.Context, pointer, text string, scope rule.Scope, layer projections.ConsentLayer) (*rule.Rule, error) {
 	client, eventual := asked(ctx)
-	decided, err := projections.TraitSchemas{Reader: a.Reader}.Sensitive(ctx, client, eventual)
+	bounds, err := a.bounds(ctx, layer)
 	if err != nil {
 		return nil, err
 	}
-	bounds := rule.Bounds{Layered: layer.ID != "", Paths: layer.TraitPaths, Decided: decided}
 	parsed, err := rule.ParseWithin(pointer, text, scope, bounds)
 	if err != nil {
 		return nil, err
 	}
 	return parsed, projections.Segments{Reader: a.Reader}.CheckNamed(ctx, client, eventual, pointer, parsed, layer.ID)
+}
+
+// bounds are what a rule may read of the client's users, under a consent layer or none.
+func (a *API) bounds(ctx context.Context, layer projections.ConsentLayer) (rule.Bounds, error) {
+	client, eventual := asked(ctx)
+	decided, err := projections.TraitSchemas{Reader: a.Reader}.Sensitive(ctx, client, eventual)
+	return rule.Bounds{Layered: layer.ID != "", Paths: layer.TraitPaths, Decided: decided}, err
 }
 
 // segmentsOf reads which segments users are in, where a filter asks for any.
@@ -134,9 +140,6 @@ func (a *API) filteredMembers(ctx context.Context, cluster projections.Cluster, 
 		if parsed, err = a.userRule(ctx, "filter", *p.Filter, layer); err != nil {
 			return nil, err
 		}
-		if err := parsed.Permitted("filter", layer.TraitPaths); err != nil {
-			return nil, err
-		}
 	}
 	name := filtered("members", string(cluster.ID), httpapi.Or(p.Filter, ""), string(segment))
 	page, err := a.page(client, name, p.Limit, p.Cursor)
@@ -153,7 +156,7 @@ func (a *API) filteredMembers(ctx context.Context, cluster projections.Cluster, 
 		if err != nil {
 			return nil, err
 		}
-		named, err := projections.Segments{Reader: a.Reader}.NamedAlone(ctx, client, eventual, &rule.Filter{Rule: parsed, Segment: string(segment)},
+		named, err := projections.Segments{Reader: a.Reader}.NamedAlone(ctx, client, eventual, &rule.Filter{Rule: parsed, Segment: string(segment), Layer: string(layer.ID)},
 			each(members, func(m projections.ClusterMember) id.User { return m.User }))
 		if err != nil {
 			return nil, err

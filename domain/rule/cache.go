@@ -9,6 +9,7 @@ import (
 // maxCached bounds rules that are kept ready to judge, for all clients: some 40,000 plain
 // ones, or 250 of the largest.
 // limit: models | rules of segments that are kept ready to judge | {maxCached B}
+// limit: models | match rules that are kept ready to judge | {maxCached B}
 // limit: webhooks | filters of subscriptions that are kept ready to judge | {maxCached B}
 const maxCached = 64 << 20
 

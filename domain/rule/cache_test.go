@@ -83,3 +83,21 @@ func TestRulesAreKeptAsFarAsTheyFit(t *testing.T) {
 		t.Error("others are kept than the latest")
 	}
 }
+
+// BenchmarkAmong makes the filter of a match beside a match rule.
+func BenchmarkAmong(b *testing.B) {
+	for b.Loop() {
+		if _, err := Among(Filter{}, `traits.sex in viewer.traits.seeks && traits.age > viewer.traits.age - 10`, Bounds{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkParse parses that match rule.
+func BenchmarkParse(b *testing.B) {
+	for b.Loop() {
+		if _, err := Parse(`traits.sex in viewer.traits.seeks && traits.age > viewer.traits.age - 10`, Pairs); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -18,23 +18,35 @@ type Filter struct {
 	*Rule          // what was asked for; nil: everybody
 	Always  *Rule  // of pairs, and both ways: it names each as seen by the other; nil: everybody
 	Segment string // whose members it names alone; "": everybody
+	Layer   string // under which it asks who is in a cluster; "": none
 	steps   int
 }
 
-// Among makes the filter of a request that asks for a rule of pairs, a segment, both or
-// neither, beside a match rule; nil where there is nothing to keep to.
-func Among(asked *Rule, segment, matchRule string) (*Filter, error) {
-	f := &Filter{Rule: asked, Segment: segment}
-	if matchRule != "" {
+// matchRules are kept ready to judge, by their texts: each match asks for its client's.
+var matchRules Cache[string]
+
+// Among is what a request asks for, a rule of pairs, a segment, both or neither, beside a
+// match rule; nil where there is nothing to keep to. What the match rule reads may have been
+// decided to be sensitive since it was written: then nothing is matched.
+// Faults: invalid.
+func Among(asked Filter, matchRule string, bounds Bounds) (*Filter, error) {
+	if matchRule == "" {
+		if asked.Rule == nil && asked.Segment == "" {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		return &asked, nil
+	}
+	if asked.Always = matchRules.Get(matchRule); asked.Always == nil {
 		var err error
-		if f.Always, err = Parse(matchRule, Pairs); err != nil {
+		if asked.Always, err = Parse(matchRule, Pairs); err != nil {
 			return nil, fmt.Errorf("read a match rule: %w", err)
 		}
+		matchRules.Add(matchRule, asked.Always)
 	}
-	if asked == nil && segment == "" && f.Always == nil {
-		return nil, nil //nolint:nilnil // there is none
+	if err := asked.Always.CheckAt("/match_rule", bounds); err != nil {
+		return nil, err
 	}
-	return f, nil
+	return &asked, nil
 }
 
 // Lasting are rules of users, by their texts: whom one of them leaves out the filter does,

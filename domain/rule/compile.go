@@ -489,9 +489,6 @@ func (c *compiler) in(e ast.Expr, name string, arg ast.Expr) (value, error) {
 		_, err = id.Parse[id.Segment](text)
 		example, of, names, is = "seg_", "segment", &c.segments, func(j *judgement) func(string) bool { return j.InSegment }
 	case "in_cluster":
-		if c.scope != Users {
-			return nil, c.wrong(e, "in_cluster stands in the rule of a segment with a consent_layer_id.")
-		}
 		_, err = id.Parse[id.Cluster](text)
 		example, of, names, is = "clu_", "cluster", &c.clusters, func(j *judgement) func(string) bool { return j.InCluster }
 	default:

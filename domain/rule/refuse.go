@@ -23,10 +23,16 @@ func ParseWithin(pointer, text string, scope Scope, bounds Bounds) (*Rule, error
 	if err != nil {
 		return nil, err
 	}
-	if err := parsed.Check(bounds); err != nil {
-		return nil, fault.NewInvalid(fault.Field{Pointer: pointer, Detail: err.Error()})
+	return parsed, parsed.CheckAt(pointer, bounds)
+}
+
+// CheckAt refuses a rule, at a place of a request, that reads beyond some bounds.
+// Faults: invalid.
+func (r *Rule) CheckAt(pointer string, bounds Bounds) error {
+	if err := r.Check(bounds); err != nil {
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: err.Error()})
 	}
-	return parsed, nil
+	return nil
 }
 
 // Permitted refuses a rule at a place of a request that reads of users what a consent

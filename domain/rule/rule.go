@@ -268,7 +268,7 @@ func (r *Rule) Check(b Bounds) error {
 		case PathSensitive:
 			detail = "traits." + breach.Name + ` is sensitive. To allow it, set "sensitive": false for it in the trait schema.`
 		case NoLayer:
-			detail = "Who is in a cluster is known under its consent layer alone: in_cluster stands in the rule of a segment with a consent_layer_id."
+			detail = "Who is in a cluster is known under its consent layer alone: in_cluster stands beside a consent_layer_id."
 		case NoPath:
 			detail = "Under a consent layer a rule reads the layer's paths, and granted, in_cluster, in_segment and bucket: " + breach.Name + " is none of these."
 		}

@@ -327,10 +327,8 @@ func TestWhatCountsCannotTellIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, and not at %s", text, err, where)
 		}
 	}
-	for _, text := range []string{`in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs")`} {
-		if _, err := rule.Parse(text, rule.Pairs); err == nil {
-			t.Errorf("%s is a rule of pairs", text)
-		}
+	if _, err := rule.Parse(`in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs")`, rule.Events); err == nil {
+		t.Error("a filter of events asks for clusters")
 	}
 }
 
@@ -532,7 +530,7 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 		{person("f", "x"), person("x", "f"), false}, // whom the request leaves out
 		{person("f", "m"), &rule.Facts{}, false},    // of whom nothing is known
 	} {
-		filter, err := rule.Among(asked, "", `traits.sex in viewer.traits.seeks`)
+		filter, err := rule.Among(rule.Filter{Rule: asked}, `traits.sex in viewer.traits.seeks`, rule.Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -541,7 +539,7 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 			t.Errorf("%v for %v: not %v", pair.candidate.Traits, pair.viewer.Traits, pair.named)
 		}
 	}
-	if none, err := rule.Among(nil, "", ""); none != nil || err != nil {
+	if none, err := rule.Among(rule.Filter{}, "", rule.Bounds{}); none != nil || err != nil {
 		t.Errorf("of no rules there is a filter: %v, %v", none, err)
 	}
 }

@@ -1204,8 +1204,8 @@ type GetFeedParams struct {
 	ConsentLayerID string `json:"consent_layer_id,omitzero"`
 	// Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up
 	// to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes the
-	// scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs to
-	// its filter.
+	// scope `read`; under a consent layer it may read the layer's traits, `granted`, and `in_cluster`
+	// and `in_segment` of that layer alone. A cursor belongs to its filter.
 	Filter string `json:"filter,omitzero"`
 	// Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
 	// scope `read`; under a consent layer the segment's rule may read the layer's traits alone.
@@ -1943,8 +1943,8 @@ func (r *ClustersAPI) ListDriftPage(ctx context.Context, clusterID string, param
 
 // ListClusterMembersParams narrows what is answered; what is left out is not sent.
 type ListClusterMembersParams struct {
-	// Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer
-	// alone.
+	// Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer,
+	// `granted`, and `in_cluster` and `in_segment` of that layer alone.
 	Filter string `json:"filter,omitzero"`
 	// Only who is in this segment, too, 503 `segment_building` while it has no members yet. Its rule
 	// may read the traits of the cluster's layer alone.
@@ -4057,7 +4057,7 @@ type MatchRequest struct {
 	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
 	// Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose matches these are.
 	// Up to 50,000 of the best are looked at. It takes the scope `read`. Under a consent layer it may
-	// read the layer's traits alone.
+	// read the layer's traits, `granted`, and `in_cluster` and `in_segment` of that layer alone.
 	Filter *string `json:"filter,omitzero"`
 	// How many matches at most; 20 where it is left out.
 	Limit *int64 `json:"limit,omitzero"`

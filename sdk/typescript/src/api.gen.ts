@@ -2377,8 +2377,8 @@ export interface GetFeedParams {
   /**
    * Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up
    * to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes
-   * the scope `read`; under a consent layer it may read the layer's traits alone. A cursor belongs
-   * to its filter.
+   * the scope `read`; under a consent layer it may read the layer's traits, `granted`, and
+   * `in_cluster` and `in_segment` of that layer alone. A cursor belongs to its filter.
    */
   filter?: string;
   /**
@@ -2500,8 +2500,8 @@ export interface ListClusterDriftParams {
 /** Narrows what `listClusterMembers` answers; what is left out is not sent. */
 export interface ListClusterMembersParams {
   /**
-   * Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's layer
-   * alone.
+   * Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's
+   * layer, `granted`, and `in_cluster` and `in_segment` of that layer alone.
    */
   filter?: string;
   /**
@@ -4220,7 +4220,8 @@ export interface MatchRequest {
   /**
    * Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose matches these
    * are. Up to 50,000 of the best are looked at. It takes the scope `read`. Under a consent layer
-   * it may read the layer's traits alone.
+   * it may read the layer's traits, `granted`, and `in_cluster` and `in_segment` of that layer
+   * alone.
    */
   filter?: string;
   /** How many matches at most; 20 where it is left out. */

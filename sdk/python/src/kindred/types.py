@@ -1659,7 +1659,8 @@ class MatchRequest(TypedDict):
     consent_layer_id: NotRequired[str]
     # Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose matches these
     # are. Up to 50,000 of the best are looked at. It takes the scope `read`. Under a consent layer
-    # it may read the layer's traits alone.
+    # it may read the layer's traits, `granted`, and `in_cluster` and `in_segment` of that layer
+    # alone.
     filter: NotRequired[str]
     # How many matches at most; 20 where it is left out.
     limit: NotRequired[int]
