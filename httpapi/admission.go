@@ -16,6 +16,8 @@ import (
 )
 
 const (
+	// Reads that share statements are fewer than writes: what they read is in memory.
+	lookUpsPart = 4
 	// What a client may have of what there is: one part in so many.
 	bodiesParts, waitingParts, streamsParts = 4, 2, 8
 	// Imports and exports are fewer than writes.
@@ -23,6 +25,7 @@ const (
 	// limit: imports | imports and exports under way, all clients | {inFlight / streamsPart} | 503 `overloaded`
 	// limit: imports | of these, one client's | {inFlight / streamsPart / streamsParts} | 503 `overloaded`
 	// limit: classes | reads | {reads}, one for each connection to the database | as many as are free: {reads / 2} alone, {reads / 4} beside one such | {inFlight}
+	// limit: classes | reads of one user, which share statements | {inFlight / lookUpsPart} | as many as are free | {inFlight}
 	// limit: classes | writes | {inFlight} | {inFlight * 3 / 4} | {inFlight / 4}
 	// limit: classes | bodies over {maxAuthBody B} that come slowly | {inFlight} | {inFlight / bodiesParts} | {inFlight / waitingPart}
 	// limit: classes | requests that wait for what was written, for users that are read anew, or for a state of the past | {inFlight} | {inFlight / waitingParts} | {inFlight / waitingPart}
@@ -51,6 +54,8 @@ type admission struct {
 	edge       *edge
 	next       http.Handler
 	reads      *class
+	lookUps    *class       // what shares statements with others of its kind
+	lookingUp  []*operation // those
 	writes     *class
 	hashes     *class       // what hashes a password
 	hashing    []*operation // those
@@ -76,6 +81,11 @@ func (e *edge) admission(next http.Handler) *admission {
 		reads: &class{Semaphore: &semaphore.Semaphore{
 			Places: l.Reads, Half: true, Waiting: n, Patience: waitForPlace,
 		}, shed: shed.WithLabelValues("reads"), toleratedFor: readTolerated},
+		// Those that come together share statements, two at a time: by places for
+		// connections they would be few. What a client has in one is bounded by Half.
+		lookUps: &class{Semaphore: &semaphore.Semaphore{
+			Places: max(n/lookUpsPart, 1), Half: true, Waiting: n, Patience: waitForPlace,
+		}, shed: shed.WithLabelValues("lookups")},
 		// Writes are all let in at once, since those that come together share a commit.
 		writes: &class{Semaphore: &semaphore.Semaphore{
 			Places: n, Each: each, Waiting: n - each, Patience: waitForPlace,
@@ -93,6 +103,9 @@ func (e *edge) admission(next http.Handler) *admission {
 		}
 		if op.hashes {
 			a.hashing = append(a.hashing, op)
+		}
+		if op.looksUp {
+			a.lookingUp = append(a.lookingUp, op)
 		}
 	}
 	const mark = "id"
@@ -135,13 +148,19 @@ func (a *admission) class(method, path, query string, accept []string) *class {
 	switch {
 	case !ofAPI(path), a.long(method, path, query, accept):
 		return nil
+	case isOf(a.lookingUp, method, path):
+		return a.lookUps
 	case method == http.MethodGet:
 		return a.reads
-	case slices.ContainsFunc(a.hashing, func(op *operation) bool { return op.method == method && fits(op.path, path) }):
+	case isOf(a.hashing, method, path):
 		return a.hashes
 	default:
 		return a.writes
 	}
+}
+
+func isOf(some []*operation, method, path string) bool {
+	return slices.ContainsFunc(some, func(op *operation) bool { return op.method == method && fits(op.path, path) })
 }
 
 // long tells a stream, whose operation has one, from what only says so.

@@ -137,7 +137,7 @@ func TestAnswersWithoutAPlaceAreBounded(t *testing.T) {
 func TestEachRequestHasItsClass(t *testing.T) {
 	t.Parallel()
 	a := Handler(nil, Options{Metrics: prometheus.NewRegistry()}).(*admission)
-	name := map[*class]string{nil: "none", a.reads: "reads", a.writes: "writes", a.hashes: "hashes"}
+	name := map[*class]string{nil: "none", a.reads: "reads", a.lookUps: "lookups", a.writes: "writes", a.hashes: "hashes"}
 	lines := []string{"text/html, application/x-ndjson;q=0.5"}
 	for _, tt := range []struct {
 		method, path string
@@ -150,7 +150,11 @@ func TestEachRequestHasItsClass(t *testing.T) {
 		{"GET", "/api/v1/clients/cli_1/history/state", lines, "reads"},
 		{"GET", "/api/v1/clients", lines, "reads"},
 		{"POST", "/api/v1/users/import", nil, "none"},
-		{"GET", "/api/v1/users/import", lines, "reads"},
+		{"GET", "/api/v1/users/import", lines, "lookups"},
+		{"GET", "/api/v1/users/usr_1", nil, "lookups"},
+		{"HEAD", "/api/v1/users/usr_1", nil, "lookups"},
+		{"GET", "/api/v1/users/usr_1/consents", nil, "reads"},
+		{"GET", "/api/v1/users/", nil, "reads"},
 		{"POST", "/auth/token", lines, "hashes"},
 		{"POST", "/auth/exchange", lines, "writes"},
 		{"POST", "/api/v1/clients/cli_1/members", nil, "hashes"},

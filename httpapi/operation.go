@@ -73,6 +73,7 @@ type operation struct {
 	conditional bool // takes an If-Match
 	making      bool // takes an If-None-Match
 	reads       bool // takes an X-Kindred-Consistency
+	looksUp     bool // shares statements with others of its kind
 	hashes      bool // hashes a password
 	records     bool // a GET that is counted, so that HEAD will not do instead
 }
@@ -112,6 +113,7 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 		op.bodyLimit = maxAuthBody
 	}
 	op.records = spec.Extensions["x-records"] == true
+	op.looksUp = spec.Extensions["x-looks-up"] == true
 	op.hashes = spec.Extensions["x-hashes"] == true
 	if spec.Security == nil {
 		return nil, fmt.Errorf("says nothing of its security")

@@ -45,7 +45,7 @@ func fits(template, path string) bool {
 		var want, got string
 		want, template, _ = strings.Cut(template, "/")
 		got, path, _ = strings.Cut(path, "/")
-		if want != got && !strings.HasPrefix(want, "{") {
+		if want != got && (got == "" || !strings.HasPrefix(want, "{")) {
 			return false
 		}
 	}
