@@ -54,13 +54,13 @@ func recovered(all []arrival, want int, patience time.Duration) time.Duration {
 
 // overloadOf is a workload that is asked for at twice the rate that can be met, and
 // how many callers its peak is looked for with: appends that wait together share a
-// commit; of reads, more than have a place wait.
+// commit, and reads of users a statement.
 var overloadOf = []struct {
 	name     string
 	workload func(*population) workload
 	callers  []int
 }{
-	{"GET user", getUser, []int{connections}},
+	{"GET user", getUser, []int{connections, 8 * connections}},
 	{"POST users", createUser, []int{connections, 8 * connections}},
 }
 
