@@ -15,7 +15,7 @@ func (p *page) history() error {
 	asked := p.r.URL.Query()
 	params := kindred.ListHistoryParams{
 		Type: strings.TrimSpace(asked.Get("type")), Actor: strings.TrimSpace(asked.Get("actor")), Stream: strings.TrimSpace(asked.Get("stream")),
-		Order: kindred.OrderDesc, Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
+		Data: new(false), Order: kindred.OrderDesc, Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
 	}
 	if asked.Get("order") == string(kindred.OrderAsc) {
 		params.Order = kindred.OrderAsc
@@ -40,7 +40,7 @@ func (p *page) history() error {
 
 // downloadHistory passes on the whole history, as it can be verified.
 func (p *page) downloadHistory() error {
-	if _, err := p.api.History.ListPage(p.r.Context(), kindred.ListHistoryParams{Limit: new(int64(1))}); err != nil {
+	if _, err := p.api.History.ListPage(p.r.Context(), kindred.ListHistoryParams{Limit: new(int64(1)), Data: new(false)}); err != nil {
 		return err // as a page, and not in a file
 	}
 	resp, err := p.stream("/api/v1/clients/"+url.PathEscape(p.who.Client)+"/history", "application/x-ndjson")

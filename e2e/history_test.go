@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +172,19 @@ func TestAHistoryIsShownAndProven(t *testing.T) {
 			t.Fatalf("event %d: %+v", i, e)
 		}
 	}
+
+	bare := want[httpapi.HistoryPage](t, http.StatusOK, a.get(a.under("/history?data=false&limit=200"))).Data
+	for i, e := range bare {
+		if whole := paged[i]; e.Data != "" || whole.Data == "" {
+			t.Errorf("without data event %d has %q", i, e.Data)
+		} else if whole.Data = ""; !reflect.DeepEqual(e, whole) {
+			t.Errorf("without data event %d is %+v", i, e)
+		}
+	}
+	if len(bare) != len(paged) {
+		t.Errorf("%d of %d events without data", len(bare), len(paged))
+	}
+	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(a.under("/history?data=false"), header("Accept", "application/x-ndjson")))
 
 	erased := want[httpapi.HistoryPage](t, http.StatusOK, a.get(a.under("/history?type=end_user.created&personal=open"))).Data
 	if len(erased) != 3 || erased[0].Personal == nil || *erased[0].Personal.ExternalID != "ada <&> \u2028 ✓" || erased[1].Personal != nil ||

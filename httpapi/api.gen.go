@@ -3093,7 +3093,7 @@ type HistoryEvent struct {
 	// CorrelationID The request that it all began with.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
-	// Data The stored bytes, JSON as text: what is hashed.
+	// Data The stored bytes, JSON as text: what is hashed. Empty with `data=false`.
 	Data string `json:"data"`
 
 	// Erased The sealed fields that nobody can open any more.
@@ -5889,6 +5889,9 @@ type ListHistoryParams struct {
 	// Personal `open` adds what is sealed, opened, and takes the scope `admin`; what was erased is named in `erased`.
 	Personal *ListHistoryParamsPersonal `form:"personal,omitempty" json:"personal,omitempty"`
 
+	// Data `false` leaves `data` of each event empty, which may be large: for lists that do not show it.
+	Data *bool `form:"data,omitempty" json:"data,omitempty"`
+
 	// Order `asc` is the order of the log; `desc` begins with the newest.
 	Order *Order `form:"order,omitempty" json:"order,omitempty"`
 
@@ -7530,6 +7533,19 @@ func (siw *ServerInterfaceWrapper) ListHistory(w http.ResponseWriter, r *http.Re
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "personal"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "personal", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "data" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "data", r.URL.Query(), &params.Data, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "data"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "data", Err: err})
 		}
 		return
 	}

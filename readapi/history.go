@@ -14,6 +14,7 @@ import (
 	"kindred/eventstore/audit"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/auditing"
 )
 
 // auditKeysFor is how long the audit keys may be kept.
@@ -51,8 +52,8 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 		Newest: httpapi.Or(p.Order, httpapi.OrderAsc) == httpapi.OrderDesc,
 	}
 	if httpapi.CallFrom(ctx).Export {
-		if f != (projections.Filter{After: -1}) || p.Limit != nil || p.Cursor != nil {
-			return nil, fault.NewInvalid(fault.Field{Detail: "An export is the whole history: it takes no filters, limit or cursor."})
+		if f != (projections.Filter{After: -1}) || p.Limit != nil || p.Cursor != nil || p.Data != nil {
+			return nil, fault.NewInvalid(fault.Field{Detail: "An export is the whole history: it takes no filters, limit or cursor, and holds all data."})
 		}
 		return httpapi.Export{Now: a.History.Now, Write: func(w io.Writer) error {
 			return a.History.Serve(ctx, client, open, w)
@@ -76,7 +77,7 @@ func (a *API) ListHistory(ctx context.Context, r httpapi.ListHistoryRequestObjec
 			return nil, errCursor()
 		}
 	}
-	found, more, err := a.History.Page(ctx, client, eventual, f, page.Limit, open)
+	found, more, err := a.History.Page(ctx, client, eventual, f, page.Limit, auditing.Shown{Data: httpapi.Or(p.Data, true), Open: open})
 	if err != nil {
 		return nil, err
 	}

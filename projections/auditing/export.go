@@ -20,12 +20,17 @@ import (
 	"kindred/projections"
 )
 
+// Shown says what a page holds of each event beside its envelope.
+type Shown struct {
+	Data bool // as it is stored
+	Open bool // what is sealed in it, opened
+}
+
 // Page returns events of a client that a filter selects, up to the one that does not
-// fit on a page any more, with their personal fields opened where open says so. More
-// is the ordinal after which to go on where there may be more although they are fewer
-// than limit.
+// fit on a page any more. More is the ordinal after which to go on where there may be
+// more although they are fewer than limit.
 // Faults: building, quarantined, stale.
-func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f projections.Filter, limit int, open bool) (
+func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f projections.Filter, limit int, shown Shown) (
 	events []audit.Event, more *int64, err error,
 ) {
 	entries, more, err := a.History.List(ctx, client, eventual, f, limit)
@@ -40,9 +45,12 @@ func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f p
 			return nil, nil, err
 		}
 		for i, entry := range next {
-			e, err := a.event(ctx, records[i], entry, open)
+			e, err := a.event(ctx, records[i], entry, shown.Open)
 			if err != nil {
 				return nil, nil, err
+			}
+			if !shown.Data {
+				e.Data = ""
 			}
 			events = append(events, e)
 		}

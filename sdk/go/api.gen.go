@@ -2019,6 +2019,8 @@ type ListHistoryParams struct {
 	// `open` adds what is sealed, opened, and takes the scope `admin`; what was erased is named in
 	// `erased`.
 	Personal string `json:"personal,omitzero"`
+	// `false` leaves `data` of each event empty, which may be large: for lists that do not show it.
+	Data *bool `json:"data,omitzero"`
 	// `asc` is the order of the log; `desc` begins with the newest.
 	Order Order `json:"order,omitzero"`
 	// How many a page holds at most; fewer where they are large.
@@ -2036,6 +2038,7 @@ func (p ListHistoryParams) query() query {
 	q.add("to", p.To)
 	q.add("after", p.After)
 	q.add("personal", p.Personal)
+	q.add("data", p.Data)
 	q.add("order", p.Order)
 	q.add("limit", p.Limit)
 	q.add("cursor", p.Cursor)
@@ -3670,7 +3673,7 @@ type FieldError struct {
 
 // HistoryEvent: An event as it is stored.
 type HistoryEvent struct {
-	// The stored bytes, JSON as text: what is hashed.
+	// The stored bytes, JSON as text: what is hashed. Empty with `data=false`.
 	Data string `json:"data"`
 	// A SHA-256 in hex.
 	Hash string `json:"hash"`

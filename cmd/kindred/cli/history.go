@@ -65,7 +65,7 @@ func (e environ) historyListCommand() *cobra.Command {
 			return e.onClient(cmd, client, func(ctx context.Context, a *auditing.Auditor, client id.Client) error {
 				out := audit.NewWriter(e.out)
 				for {
-					page, more, err := a.Page(ctx, client, false, filter, listAtOnce, open)
+					page, more, err := a.Page(ctx, client, false, filter, listAtOnce, auditing.Shown{Data: true, Open: open})
 					if err != nil {
 						return err
 					}

@@ -2534,6 +2534,8 @@ export interface ListHistoryParams {
    * `erased`.
    */
   personal?: "sealed" | "open";
+  /** `false` leaves `data` of each event empty, which may be large: for lists that do not show it. */
+  data?: boolean;
   /** `asc` is the order of the log; `desc` begins with the newest. */
   order?: Order;
   /** How many a page holds at most; fewer where they are large. */
@@ -3835,7 +3837,7 @@ export interface FieldError {
 
 /** An event as it is stored. */
 export interface HistoryEvent {
-  /** The stored bytes, JSON as text: what is hashed. */
+  /** The stored bytes, JSON as text: what is hashed. Empty with `data=false`. */
   data: string;
   /** A SHA-256 in hex. */
   hash: string;

@@ -1477,7 +1477,7 @@ class AsyncHistoryAPI:
         """
         return await self._c.answer(Request("getAuditJWKS", "GET", "/.well-known/audit-jwks.json", open=True), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
-    def list(self, *, stream: str | None = None, type: str | None = None, actor: str | None = None, from_: str | None = None, to: str | None = None, after: int | None = None, personal: Literal["sealed", "open"] | None = None, order: t.Order | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.HistoryEvent]:
+    def list(self, *, stream: str | None = None, type: str | None = None, actor: str | None = None, from_: str | None = None, to: str | None = None, after: int | None = None, personal: Literal["sealed", "open"] | None = None, data: bool | None = None, order: t.Order | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> AsyncIterator[t.HistoryEvent]:
         """Everything that happened.
 
         The client's events in the order of the log, or with `order=desc` the newest first, exactly
@@ -1492,9 +1492,9 @@ class AsyncHistoryAPI:
 
         ``GET /api/v1/clients/{client_id}/history``
         """
-        return self._c.items(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"stream": stream, "type": type, "actor": actor, "from": from_, "to": to, "after": after, "personal": personal, "order": order, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
+        return self._c.items(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"stream": stream, "type": type, "actor": actor, "from": from_, "to": to, "after": after, "personal": personal, "data": data, "order": order, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
-    async def list_page(self, *, stream: str | None = None, type: str | None = None, actor: str | None = None, from_: str | None = None, to: str | None = None, after: int | None = None, personal: Literal["sealed", "open"] | None = None, order: t.Order | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.HistoryPage:
+    async def list_page(self, *, stream: str | None = None, type: str | None = None, actor: str | None = None, from_: str | None = None, to: str | None = None, after: int | None = None, personal: Literal["sealed", "open"] | None = None, data: bool | None = None, order: t.Order | None = None, limit: int | None = None, cursor: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.HistoryPage:
         """Everything that happened.
 
         The client's events in the order of the log, or with `order=desc` the newest first, exactly
@@ -1509,7 +1509,7 @@ class AsyncHistoryAPI:
 
         ``GET /api/v1/clients/{client_id}/history``
         """
-        return await self._c.answer(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"stream": stream, "type": type, "actor": actor, "from": from_, "to": to, "after": after, "personal": personal, "order": order, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return await self._c.answer(Request("listHistory", "GET", f"/api/v1/clients/{CLIENT}/history", query={"stream": stream, "type": type, "actor": actor, "from": from_, "to": to, "after": after, "personal": personal, "data": data, "order": order, "limit": limit, "cursor": cursor}), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     def export(self, *, personal: Literal["sealed", "open"] | None = None, timeout: float | None = None) -> AsyncIterator[bytes]:
         """Stream the whole history, a line of JSON each. Its last line is a signed head; without it

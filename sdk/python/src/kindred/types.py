@@ -1284,7 +1284,7 @@ class FieldError(TypedDict):
 
 class HistoryEvent(TypedDict):
     """An event as it is stored."""
-    # The stored bytes, JSON as text: what is hashed.
+    # The stored bytes, JSON as text: what is hashed. Empty with `data=false`.
     data: str
     # A SHA-256 in hex.
     hash: str
