@@ -385,6 +385,8 @@ func goldenPages() map[string]golden {
 		"sign-up-refused":  {"sign-up", empty.plus(made{"/auth/signup": refusal{Status: 422, Code: "invalid", Detail: "Not valid.", Errors: []kindred.FieldError{{Pointer: "/password", Detail: "is one of the commonest"}}}}), "sign-up", "company_name=Acme&email=a%40b.c&password=x"},
 		"not-found":        {"problem", empty, "nowhere", ""},
 		"refused":          {"problem", empty.plus(made{"/api/v1/users": refusal{Status: 503, Code: "overloaded", Detail: "Too much is asked.", RequestID: "req_1"}}), "users", ""},
+		"form-refused":     {"problem", empty.plus(made{"/api/v1/users": refusal{Status: 503, Code: "overloaded", Detail: "Too much is asked.", RequestID: "req_1"}}), "users", "key=KEY&external_id=" + url.QueryEscape(longName) + "&traits=%7B%22a%22%3A1%7D"},
+		"granting":         {"problem", full("Acme").plus(made{"/api/v1/consent_layers/lay_1/grants": refusal{Status: 503, Code: "not_finished", Detail: "There was no time for all users; 1204 are done. Repeat the request to go on from there."}}), "settings/layers/lay_1/grant", "key=KEYlay_1&source=form&agreed=on"},
 		"users-refused":    {"users", empty.plus(made{"/api/v1/users": refusal{Status: 422, Code: "invalid", Errors: []kindred.FieldError{{Pointer: "/filter", Detail: "line 1, column 3: what is this?"}}}}), "users?filter=a+b", ""},
 		"users-not-found":  {"users", empty, "users?find=" + url.QueryEscape(longName), ""},
 		"users-form":       {"users", empty, "users", "external_id=ann&traits=%7B"},

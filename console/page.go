@@ -53,7 +53,17 @@ type Problem struct {
 	RequestID  string
 	Fields     []kindred.FieldError
 	RetryAfter time.Duration
+	Code       kindred.ProblemCode
+
+	Again url.Values // the form that was refused only for now: sent again, it takes effect once
+	Done  *progress  // of what the form asked for, where that is under way
 }
+
+// progress is how much of some work is done.
+type progress struct{ Done, Total int64 }
+
+// Share is the part of the work that is done, 0 to 1.
+func (p progress) Share() float64 { return min(float64(p.Done)/float64(max(p.Total, 1)), 1) }
 
 // Field is what is wrong with a field, by the end of its pointer.
 func (p *Problem) Field(name string) string {
@@ -97,7 +107,7 @@ func problemOf(err error) *Problem {
 	}
 	return &Problem{
 		Status: refused.Status, Title: title, Detail: detail, RequestID: refused.RequestID,
-		Fields: refused.Errors, RetryAfter: refused.RetryAfter,
+		Fields: refused.Errors, RetryAfter: refused.RetryAfter, Code: refused.Code,
 	}
 }
 
@@ -134,10 +144,24 @@ func (p *page) fail(err error) {
 }
 
 func (p *page) problem(what *Problem) {
+	if what.Status == http.StatusServiceUnavailable || what.Status == http.StatusTooManyRequests {
+		what.Again = p.typed()
+	}
 	if what.RetryAfter > 0 {
 		p.w.Header().Set("Retry-After", strconv.Itoa(int(what.RetryAfter/time.Second)))
 	}
 	p.write(what.Status, "problem", view{Title: what.Title, Problem: what})
+}
+
+// typed is the form that this page answers, to be sent again as it is; nil where there is none,
+// or one with a file or a password.
+func (p *page) typed() url.Values {
+	for _, name := range []string{"password", "current", "new"} {
+		if p.r.PostForm.Has(name) {
+			return nil
+		}
+	}
+	return p.r.PostForm
 }
 
 // show answers with a page.
@@ -157,7 +181,7 @@ func (p *page) again(refused error, show func() error) error {
 }
 
 func (p *page) write(status int, name string, v view) {
-	v.Who, v.Calls, v.Zone, v.Now, v.Path = p.who, p.calls.made, zoneOf(p.r), p.Now(), p.r.URL.Path
+	v.Who, v.Calls, v.Zone, v.Now, v.Path = p.who, p.calls.made, zoneOf(p.r), p.Now(), p.r.URL.RequestURI()
 	if v.Problem == nil {
 		v.Problem = p.refused
 	}

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -135,11 +137,31 @@ func (p *page) grantLayer() error {
 	case p.form("source") == "":
 		return p.again(invalid("source", say("settings.say_where")), p.settings)
 	}
-	if _, err := p.api.Consent.GrantMany(p.r.Context(), p.granted, kindred.ConsentsChange{All: new(true), Source: p.optional("source")}, p.once()); err != nil {
-		return p.again(err, p.settings)
+	_, err := p.api.Consent.GrantMany(p.r.Context(), p.granted, kindred.ConsentsChange{All: new(true), Source: p.optional("source")}, p.once())
+	switch what := problemOf(err); {
+	case err == nil:
+		return p.done(Path+"clusters?layer="+url.QueryEscape(p.granted), "granted")
+	case what.Code == kindred.CodeNotFinished:
+		return p.goOn(what)
 	}
-	return p.done(Path+"clusters?layer="+url.QueryEscape(p.granted), "granted")
+	return p.again(err, p.settings)
 }
+
+// goOn shows how far work has come that takes more than one request; the form goes on with it.
+func (p *page) goOn(what *Problem) error {
+	what.Status, what.Title, what.Done = http.StatusAccepted, say("problem.it_is_under_way"), &progress{}
+	what.Done.Done, _ = strconv.ParseInt(firstNumber.FindString(what.Detail), 10, 64) // 0 where none is told
+	if schema, err := p.schema(); err == nil && schema != nil {
+		what.Done.Total = schema.Users
+	}
+	what.Done.Total = max(what.Done.Total, what.Done.Done)
+	what.Detail, what.RequestID, what.Again = say("problem.so_many_are_done", number(what.Done.Done), number(what.Done.Total)), "", p.typed()
+	p.problem(what)
+	return nil
+}
+
+// firstNumber is how many are done, in what the API says of work that is not finished.
+var firstNumber = regexp.MustCompile(`\d+`)
 
 func (p *page) createLayer() error {
 	if _, err := p.api.Consent.CreateLayer(p.r.Context(), kindred.NewConsentLayer{Name: p.form("name"), TraitPaths: p.typedPaths()}, p.once()); err != nil {

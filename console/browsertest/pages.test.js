@@ -160,6 +160,33 @@ for (const scripts of [true, false]) test(`what takes long comes once the page i
   await context.close();
 });
 
+for (const scripts of [true, false]) test(`consent of so many that it takes more than one request ${scripts ? "goes on by itself" : "goes on by a button, without JavaScript"}`, async () => {
+  const context = await browser.newContext({ javaScriptEnabled: scripts }), sent = [];
+  context.setDefaultTimeout(patience);
+  const page = await context.newPage(), complaints = await watch(page), hand = new Hand(page);
+  await signIn(hand, full.account);
+  await hand.open("settings");
+  const settings = await page.content();
+  await page.route("**/grant", async (route) => {
+    if (route.request().method() !== "POST" || sent.push(route.request().postData()) > 1) return route.continue();
+    const fields = Array.from(new URLSearchParams(sent[0]), ([name, value]) => `<input type="hidden" name="${name}" value="${value}">`).join("");
+    // As console/testdata/pages/granting.html.
+    const main = `<h1>It is under way</h1><form method="post" action="${new URL(route.request().url()).pathname}" data-goes-on>${fields}<button class="btn main">Go on</button></form>`;
+    await route.fulfill({ status: 202, contentType: "text/html", body: settings.replace(/<main[^]*<\/main>/, `<main class="page" id="main">${main}</main>`) });
+  });
+  await page.locator("summary:has-text('Record that all users agreed')").first().click();
+  await page.locator('form[action$="/grant"] [name=source]').first().fill("signup form");
+  await page.locator('form[action$="/grant"] [name=agreed]').first().check();
+  await page.locator('form[action$="/grant"] button').first().click();
+  await eventually("the first answer", () => hand.says("It is under way").catch(() => false));
+  if (!scripts) await page.locator("form[data-goes-on] button").click();
+  await eventually("the whole is recorded", () => hand.says("Consent recorded.").catch(() => false));
+  assert.equal(sent.length, 2);
+  assert.equal(sent[0], sent[1], "it is another request");
+  assert.deepEqual(complaints, []);
+  await context.close();
+});
+
 test("a secret is gone after signing out, whichever button leads back", async () => {
   const { page, hand, close } = await opened(full.account);
   await hand.open("developers");

@@ -25,6 +25,8 @@ if (navigator.clipboard) for (const sample of document.querySelectorAll("pre, .s
 for (const form of document.querySelectorAll("form[method=post]")) form.addEventListener("submit", () => {
   for (const button of form.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
 });
+// Work that takes more than one request goes on while it is looked at.
+for (const form of document.querySelectorAll("form[data-goes-on]")) setTimeout(() => form.requestSubmit(), 1000);
 addEventListener("pageshow", () => { for (const b of document.querySelectorAll("form button")) b.disabled = false; });
 
 // pageOf is an answer as a page, of which part finds a part unless it was refused or is of
