@@ -6,9 +6,29 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// placesOf are the files, but for tests, that each recipe changes by hand. A public event
+// has the ones of its aggregate and its command besides, which makes five.
+var placesOf = map[string]int{"An event": 4, "A read model": 2, "A public event": 3}
+
+func TestTheRecipesTakeFewPlaces(t *testing.T) {
+	t.Parallel()
+	page, err := Documentation.ReadFile("docs/recipes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, recipe := range strings.Split(string(page), "\n## ")[1:] {
+		places := slices.DeleteFunc(regexp.MustCompile(`(?m)^\+\+\+ .*`).FindAllString(recipe, -1),
+			func(file string) bool { return strings.HasSuffix(file, "_test.go") })
+		if name, _, _ := strings.Cut(recipe, ":"); len(places) != placesOf[name] {
+			t.Errorf("%s takes the places %q, not %d", name, places, placesOf[name])
+		}
+	}
+}
 
 // TestTheRecipesMakeATreeThatBuildsAndPasses applies docs/recipes.md to a copy of
 // the tree, as its reader does.
@@ -32,11 +52,13 @@ func TestTheRecipesMakeATreeThatBuildsAndPasses(t *testing.T) {
 	for _, found := range regexp.MustCompile("(?ms)^```diff\n(.*?)^```$").FindAllSubmatch(page, -1) {
 		in(string(found[1]), "git", "apply", "--recount", "-")
 	}
+	in("", "go", "run", "./sdk/generate") // a part of make generate
 	in("", "go", "test", "-vet=off", "-run=Stay$|NewestSample$", "./domain/event", "-args", "-update") // a part of make golden
 	in("", "go", "vet", "./domain", "./domain/event", "./commands", "./projections")
 	in("", "go", "build", "./app", "./cmd/kindred/cli") // all that the binary is linked from
 	in("", "go", "test", "-vet=off", "-ldflags=-w", "./domain", "./domain/event")
 	in("", "go", "test", "-vet=off", "-ldflags=-w", "-run=TestEachEventIs|TestEachReadModelIs", ".") // nothing was forgotten
+	in("", "go", "test", "-vet=off", "-ldflags=-w", "-run=TestEveryTypeOfEvent|TestSubscribersMay|TestTheEventsAre", "./cli", "./httpapi")
 	in("", "go", "test", "-vet=off", "-ldflags=-w", "-run=TestAKeyHasHadTheseNames|TestAnyBatchesMakeTheSameTables", "./projections")
 }
 

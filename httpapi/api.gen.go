@@ -2025,7 +2025,7 @@ type ClusterDriftDetectedData struct {
 	ClusterID string `json:"cluster_id"`
 }
 
-// ClusterDriftDetectedDelivery A cluster has changed; its drift tells how.
+// ClusterDriftDetectedDelivery A cluster has changed between two runs; `GET /api/v1/clusters/{id}/drift` tells how.
 type ClusterDriftDetectedDelivery struct {
 	// Data The cluster.
 	Data ClusterDriftDetectedData `json:"data"`

@@ -134,8 +134,23 @@ func (c *contract) golangParams(b *strings.Builder, name string, o operation) {
 
 func (c *contract) golangType(b *strings.Builder, n *named) {
 	switch {
-	case n.Name == "EventDelivery" || strings.HasSuffix(n.Name, "Delivery") && n.Name != "Delivery":
+	case n.Name == "EventDelivery":
 		// Event, written by hand, is all of them.
+		b.WriteString("\n// dataOf is what an event of a type carries, empty; nil of a type that is none of these.\nfunc dataOf(t EventType) any {\n\tswitch t {\n")
+		for _, body := range n.Union {
+			var kind, data string
+			for _, f := range c.byName[body.Name].Fields {
+				switch f.Name {
+				case "event_type":
+					kind = f.Type.Values[0]
+				case "data":
+					data = f.Type.Name
+				}
+			}
+			fmt.Fprintf(b, "\tcase EventType%s:\n\t\treturn new(%s)\n", exported(words(kind)), data)
+		}
+		b.WriteString("\t}\n\treturn nil\n}\n")
+	case strings.HasSuffix(n.Name, "Delivery") && n.Name != "Delivery":
 	case len(n.Values) > 0:
 		fmt.Fprintf(b, "\n%stype %s string\n\nconst (\n", about("// ", strings.TrimSpace(n.Name+": "+sentence(n.About))), n.Name)
 		for _, v := range n.Values {

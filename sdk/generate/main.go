@@ -1,5 +1,6 @@
 // Generate writes the types and methods of the three SDKs from the contract of
-// the API, so that all have the same operations under the same names.
+// the API, so that all have the same operations under the same names, and the
+// events of docs/webhooks.md.
 //
 //	go run ./sdk/generate          writes
 //	go run ./sdk/generate -check   fails where a file is not what it would write
@@ -51,7 +52,12 @@ func run(check bool) error {
 	if err != nil {
 		return err
 	}
+	webhooks, err := webhooksPage(doc)
+	if err != nil {
+		return err
+	}
 	files := map[string]string{
+		"docs/webhooks.md":                     webhooks,
 		"sdk/conformance/operations.gen.json":  operations,
 		"console/methods.gen.json":             methods,
 		"sdk/go/api.gen.go":                    string(goFile),

@@ -3544,6 +3544,23 @@ const (
 	EngagementTypeConversion EngagementType = "conversion"
 )
 
+// dataOf is what an event of a type carries, empty; nil of a type that is none of these.
+func dataOf(t EventType) any {
+	switch t {
+	case EventTypeMatchComputed:
+		return new(MatchComputedData)
+	case EventTypeClusteringCompleted:
+		return new(ClusteringCompletedData)
+	case EventTypeClusteringFailed:
+		return new(ClusteringFailedData)
+	case EventTypeCampaignBudgetExhausted:
+		return new(CampaignBudgetExhaustedData)
+	case EventTypeClusterDriftDetected:
+		return new(ClusterDriftDetectedData)
+	}
+	return nil
+}
+
 // EventPage: A page of events, in the order that was asked for.
 type EventPage struct {
 	// The events.

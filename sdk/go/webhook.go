@@ -160,18 +160,7 @@ func eventOf(body []byte) (event *Event, client string, err error) {
 		return nil, "", ErrEvent
 	}
 	event = &Event{ID: out.ID, Type: out.Type, Timestamp: out.Timestamp, Test: out.Test, Erased: out.Erased, Raw: out.Data, Body: body}
-	switch out.Type {
-	case EventTypeMatchComputed:
-		event.Data = new(MatchComputedData)
-	case EventTypeClusteringCompleted:
-		event.Data = new(ClusteringCompletedData)
-	case EventTypeClusteringFailed:
-		event.Data = new(ClusteringFailedData)
-	case EventTypeCampaignBudgetExhausted:
-		event.Data = new(CampaignBudgetExhaustedData)
-	case EventTypeClusterDriftDetected:
-		event.Data = new(ClusterDriftDetectedData)
-	default:
+	if event.Data = dataOf(out.Type); event.Data == nil {
 		event.Data = out.Data
 		return event, of.Client, nil
 	}

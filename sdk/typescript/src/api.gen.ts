@@ -3159,7 +3159,7 @@ export interface ClusterDriftDetectedData {
   cluster_id: string;
 }
 
-/** A cluster has changed; its drift tells how. */
+/** A cluster has changed between two runs; `GET /api/v1/clusters/{id}/drift` tells how. */
 export interface ClusterDriftDetectedDelivery {
   /** The cluster. */
   data: ClusterDriftDetectedData;

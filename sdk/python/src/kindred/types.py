@@ -676,7 +676,7 @@ class ClusterDriftDetectedData(TypedDict):
 
 
 class ClusterDriftDetectedDelivery(TypedDict):
-    """A cluster has changed; its drift tells how."""
+    """A cluster has changed between two runs; `GET /api/v1/clusters/{id}/drift` tells how."""
     # The cluster.
     data: ClusterDriftDetectedData
     # What happened.
