@@ -58,6 +58,7 @@ type App struct {
 	// populations are the users in memory, for matches and feeds alike; set
 	// with the commands.
 	populations *projections.Populations
+	judging     projections.Judging
 
 	draining atomic.Bool // about to stop: not ready any more
 	closers  []func()
@@ -75,7 +76,7 @@ const (
 
 // newApp is one of which nothing is open.
 func newApp(config Config, logger *slog.Logger, tool bool) *App {
-	a := &App{Config: config, logger: logger, tool: tool, memory: memoryLimit(), metrics: prometheus.NewRegistry()}
+	a := &App{Config: config, logger: logger, tool: tool, memory: memoryLimit(), metrics: prometheus.NewRegistry(), judging: projections.NewJudging()}
 	registerProcess(a.metrics)
 	return a
 }

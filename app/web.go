@@ -82,7 +82,7 @@ type web struct {
 }
 
 func (a *App) Reader() projections.Reader {
-	return projections.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault}
+	return projections.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault, Judging: a.judging}
 }
 
 func (a *App) revocations() projections.Revocations {

@@ -73,7 +73,8 @@ type Matches struct {
 // ComputeMatches computes the matches of a user and, unless told otherwise,
 // records each: every match that is returned was recorded and is emitted.
 // Faults: building, busy, catching_up, consent_layer_unknown, consent_missing, idempotency_key_reused,
-// invalid, population_too_large, quarantined, segment_building, segment_unknown, stale, user_unknown.
+// invalid, overloaded, population_too_large, quarantined, segment_building, segment_unknown, stale,
+// user_unknown.
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
 	var asked *rule.Rule
 	if in.Filter != "" {

@@ -33,6 +33,8 @@ type Reader struct {
 	// wait (fault.Fault.Soon): it is for requests that the edge repeats. Else queries
 	// wait themselves.
 	AtOnce bool
+	// Judging are the places of the process in which users are judged.
+	Judging Judging
 }
 
 // Page asks for a part of a list, in order of creation.

@@ -470,6 +470,10 @@ func (m Segments) serving(ctx context.Context, client id.Client, eventual bool) 
 // left out; the facts of one are gone when the next is judged.
 // What rules ask beside traits is read for one rule; nil: for any.
 func (m Segments) judged(ctx context.Context, client id.Client, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
+	return m.Judging.Do(ctx, client, func() error { return m.judge(ctx, client, serving, by, where, arg, judge) })
+}
+
+func (m Segments) judge(ctx context.Context, client id.Client, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
 	type row struct {
 		segmentUser
 		now time.Time
@@ -613,7 +617,6 @@ const (
 	previewAll = 20_000
 	// limit: models | users that a preview shows | {previewShown}
 	previewShown = 20
-	previewRead  = 2_000 // users that are read at a time
 )
 
 // Preview judges users by a rule that is no segment's yet, under a consent layer or none,

@@ -50,16 +50,22 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 		if err != nil {
 			return nil, nil, err
 		}
+		named := make([]bool, len(users))
+		err = a.Reader.Judging.Do(ctx, client, func() (err error) {
+			for i := 0; i < len(users) && err == nil; i++ {
+				named[i], err = judge(filter, client, &users[i], in[users[i].ID], known, began)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
 		for i := range users {
 			u := &users[i]
-			named, err := judge(filter, client, u, in[u.ID], known, began)
-			if err != nil {
-				return nil, nil, err
-			}
-			if named && (len(found) == page.Limit-1 || taken >= projections.MaxPage) {
+			if named[i] && (len(found) == page.Limit-1 || taken >= projections.MaxPage) {
 				return found, goOn(query.Page.After), nil // there is one more
 			}
-			if named {
+			if named[i] {
 				found, taken = append(found, *u), taken+u.Size
 			}
 			query.Page.After = query.Place(*u)

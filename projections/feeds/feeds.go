@@ -85,7 +85,8 @@ func (r Request) depth() int { return min(max(pagesDeep*r.Limit, minDepth), maxD
 
 // First ranks a feed and returns its first page. It fails with a fault of kind
 // Missing where there is no such user.
-// Faults: building, busy, consent_missing, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, consent_missing, overloaded, population_too_large, quarantined, stale,
+// user_unknown.
 func (f *Feeds) First(ctx context.Context, r Request) (Page, error) {
 	var snapshot Snapshot
 	if _, err := io.ReadFull(f.Entropy, snapshot[:]); err != nil {
