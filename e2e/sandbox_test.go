@@ -332,7 +332,10 @@ func TestTheClockOfASandboxIsMovedForward(t *testing.T) {
 	if now := in.clock(); now.Now.Before(moved.Now.Time) || now.AheadSeconds != moved.AheadSeconds {
 		t.Errorf("moved %+v, then %+v", moved, now)
 	}
-	for _, back := range []time.Time{time.Now(), to} {
+	if again := in.moveClock(to); again.AheadSeconds != moved.AheadSeconds { // by a second caller, a moment late
+		t.Errorf("moved %+v, then again %+v", moved, again)
+	}
+	for _, back := range []time.Time{time.Now(), to.Add(-time.Second), to.Add(time.Microsecond)} {
 		wantProblem(t, http.StatusConflict, "clock_backward", in.sendTo("POST", "/clock", map[string]any{"to": back}))
 	}
 	for _, beyond := range []string{"2099-01-01T00:00:00Z", "2330-01-01T00:00:00Z", "9999-12-31T23:59:59Z"} { // Go's durations end after 292 years

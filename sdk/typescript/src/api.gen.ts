@@ -501,11 +501,12 @@ export class SandboxesAPI {
   /**
    * Move the clock of a sandbox.
    *
-   * Forward only (else 409 `clock_backward`), and only in a sandbox (else 409 `sandbox_only`). From
-   * then on it goes on at its pace. What is due by then happens, once: campaigns start and end,
-   * segments judge anew what rests on time, and webhooks that wait are tried again. It moves when
-   * things are said to have happened, schedules, pacing, caps and windows; never tokens, sessions,
-   * rates, leases, how long things are kept, nor `webhook-timestamp`.
+   * Forward only (else 409 `clock_backward`), and only in a sandbox (else 409 `sandbox_only`). To
+   * the time of its last move changes nothing, so that two callers may ask for the same. From then
+   * on it goes on at its pace. What is due by then happens, once: campaigns start and end, segments
+   * judge anew what rests on time, and webhooks that wait are tried again. It moves when things are
+   * said to have happened, schedules, pacing, caps and windows; never tokens, sessions, rates,
+   * leases, how long things are kept, nor `webhook-timestamp`.
    *
    * `POST /api/v1/clients/{client_id}/clock`
    */
