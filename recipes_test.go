@@ -52,7 +52,7 @@ func TestTheRecipesMakeATreeThatBuildsAndPasses(t *testing.T) {
 	for _, found := range regexp.MustCompile("(?ms)^```diff\n(.*?)^```$").FindAllSubmatch(page, -1) {
 		in(string(found[1]), "git", "apply", "--recount", "-")
 	}
-	in("", "go", "run", "./sdk/generate") // a part of make generate
+	in("", "go", "run", "./sdk/generate")                                                              // a part of make generate
 	in("", "go", "test", "-vet=off", "-run=Stay$|NewestSample$", "./domain/event", "-args", "-update") // a part of make golden
 	in("", "go", "vet", "./domain", "./domain/event", "./commands", "./projections")
 	in("", "go", "build", "./app", "./cmd/kindred/cli") // all that the binary is linked from
