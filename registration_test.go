@@ -4,9 +4,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -165,5 +167,78 @@ func TestEachReadModelIsListed(t *testing.T) {
 	}
 	if found < 20 {
 		t.Fatalf("only %d read models", found)
+	}
+}
+
+// joined are the tables of others that a file's queries read, each as far as its own model
+// says: the other one may be ahead or behind, or be built anew in another shape.
+var joined = map[string]string{
+	"projections/attention.go":         "api_keys cluster_drift cluster_layers_retired clusters runs", // a glance at all
+	"projections/auditing/auditing.go": "history_trees",                                               // which it signs
+	"projections/campaigns_split.go":   "cluster_members clusters",
+	"projections/clusters_open.go":     "consent_changes consents users", // who is to be clustered
+	"projections/clusters_read.go":     "users",                          // as below: whose rows are left out, and how each is called
+	"projections/consent_read.go":      "users",
+	"projections/externalids.go":       "users",
+	"projections/interactions_read.go": "consents users",
+	"projections/matches.go":           "users",
+	"projections/matchqueue.go":        "users",
+	"projections/timeline.go":          "campaign_users consents history_events interactions", // all of one user
+}
+
+// A read model reads its own tables, and writes no other's. What its queries join of
+// others is said above.
+func TestReadModelsKeepToTheirTables(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("projections/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(file string) string { // what the files of one model are called
+		name, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".go"), "_")
+		return name
+	}
+	texts, owner := map[string][]string{}, map[string]string{}
+	below, err := filepath.Glob("projections/*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(files, below...) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if e, ok := n.(*ast.BasicLit); ok && e.Kind == token.STRING {
+				texts[name] = append(texts[name], e.Value)
+				for _, table := range regexp.MustCompile(`CREATE TABLE (\w+)`).FindAllStringSubmatch(e.Value, -1) {
+					owner[table[1]] = of(name)
+				}
+			}
+			return true
+		})
+	}
+	if len(owner) < 40 {
+		t.Fatalf("only %d tables", len(owner))
+	}
+	for name, all := range texts {
+		read := map[string]bool{}
+		for _, sql := range all {
+			for _, table := range regexp.MustCompile(`\b(FROM|JOIN|USING|UPDATE|INTO|DELETE FROM) (\w+)\b`).FindAllStringSubmatch(sql, -1) {
+				switch whose, verb := owner[table[2]], table[1]; {
+				case whose == "" || whose == of(name):
+				case verb == "FROM" || verb == "JOIN" || verb == "USING":
+					read[table[2]] = true
+				default:
+					t.Errorf("%s writes %s of %s: %s", name, table[2], whose, sql)
+				}
+			}
+		}
+		if got := strings.Join(slices.Sorted(maps.Keys(read)), " "); got != joined[name] {
+			t.Errorf("%s reads %q of other models, and is said to read %q", name, got, joined[name])
+		}
 	}
 }
