@@ -373,7 +373,7 @@ func TestARemovedWebhookIsForgottenAfterTheRetention(t *testing.T) {
 	}
 }
 
-func TestStatsTellHowOldTheOldestIs(t *testing.T) {
+func TestADiscoveryTellsHowOldTheOldestIs(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -382,13 +382,14 @@ func TestStatsTellHowOldTheOldestIs(t *testing.T) {
 	r.exec(`UPDATE dispatch_queue SET queued_at = now() - interval '1 h'`)
 	r.note(failed, r.claim(1)...)
 	r.exec(`UPDATE dispatch_queue SET due_at = now() - interval '1 min' WHERE failed > 0`)
-	got, err := r.Stats(t.Context())
+	found, err := (&queue{pool: r.Pool}).discover(t.Context(), [attemptKinds]id.Webhook{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.WaitingEndpoints != 1 || got.RetryEndpoints != 1 ||
-		got.OldestWaiting < time.Hour || got.OldestWaiting > time.Hour+time.Minute ||
-		got.MostOverdue < time.Minute || got.MostOverdue > 2*time.Minute {
-		t.Errorf("stats %+v", got)
+	first, retries := found[firstAttempt], found[retryAttempt]
+	if len(first) != 1 || len(retries) != 1 ||
+		oldest(first) < time.Hour || oldest(first) > time.Hour+time.Minute ||
+		oldest(retries) < time.Minute || oldest(retries) > 2*time.Minute {
+		t.Errorf("found %+v", found)
 	}
 }

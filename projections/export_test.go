@@ -1,7 +1,10 @@
 package projections
 
 import (
+	"context"
+
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/eventstore/projector"
 )
 
@@ -18,4 +21,9 @@ func (p *Populations) Lose(client id.Client) {
 // of the one that it was read from.
 func (p *Populations) Reread(progress *projector.Progress) {
 	p.Users.Progress, p.Consent.Progress, p.Schemas.Progress = progress, progress, progress
+}
+
+// Changed lists users as populations read them, once their model has come as far as the client was told.
+func (m Users) Changed(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
+	return m.changed(ctx, client, false, after, limit)
 }

@@ -481,14 +481,9 @@ SELECT u.id, u.changed, u.traits, u.traits_event, k.id AS key, k.client_key, k.w
 FROM users u LEFT JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
 WHERE u.client = $1 AND u.changed > $2 ORDER BY u.changed LIMIT $3`
 
-// Changed returns users that were created, changed or erased after a position, in
+// changed returns users that were created, changed or erased after a position, in
 // order of their last change: as many as limit where there are, or more than fit
 // on a page.
-// Faults: building, quarantined, stale.
-func (m Users) Changed(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
-	return m.changed(ctx, client, false, after, limit)
-}
-
 func (m Users) changed(ctx context.Context, client id.Client, eventual bool, after eventstore.Position, limit int) ([]UserChange, error) {
 	return m.changes(ctx, client, eventual, (*changedUser).size, changedUsers, string(after), limit)
 }

@@ -195,7 +195,7 @@ func (o *clusteringFixture) Next(_ context.Context, except []id.Run) (open []Ope
 		}
 		seen[r.Client] = true
 		open = append(open, OpenRun{
-			Client: r.Client, Run: e.Run, RunScope: e.Scope(), TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
+			Client: r.Client, Run: e.Run, RunScope: event.RunScope{Layer: e.Layer, Segment: e.Segment}, TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
 			CreatedAt: r.RecordedAt, Position: r.Position,
 		})
 	}
@@ -208,8 +208,8 @@ func (o *clusteringFixture) Unjudged(_ context.Context, except []id.Run) (open [
 	for _, r := range o.records() {
 		switch e := r.Event.(type) {
 		case event.ClusteringRequested:
-			last[e.Scope()] = OpenRun{
-				Client: r.Client, Run: e.Run, RunScope: e.Scope(), TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
+			last[event.RunScope{Layer: e.Layer, Segment: e.Segment}] = OpenRun{
+				Client: r.Client, Run: e.Run, RunScope: event.RunScope{Layer: e.Layer, Segment: e.Segment}, TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
 				CreatedAt: r.RecordedAt, Position: r.Position,
 			}
 		case event.ClusteringCompleted:

@@ -37,7 +37,6 @@ type Data struct {
 
 const (
 	width      = 720.0
-	height     = 220.0
 	left       = 52.0
 	bottom     = 196.0
 	top        = 12.0

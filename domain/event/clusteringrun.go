@@ -135,9 +135,6 @@ type ClusterStability struct {
 func (e ClusteringProfiled) Subject() string   { return string(e.Layer) }
 func (e ClusteringProfiled) Personal() []Field { return []Field{{"profile", e.Profile}} }
 
-// Scope is what the run divides.
-func (e ClusteringRequested) Scope() RunScope { return RunScope{e.Layer, e.Segment} }
-
 // Data is the public form.
 func (e ClusteringCompleted) Data(client id.Client) any {
 	return struct {

@@ -23,9 +23,6 @@ func (m MasterKeys) String() string { return "master key " + m.active }
 // GoString is String.
 func (m MasterKeys) GoString() string { return m.String() }
 
-// Active is the id of the key that wraps new keys.
-func (m MasterKeys) Active() string { return m.active }
-
 var masterID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // ParseMasterKeys reads "id:base64[,id:base64…]", 32 bytes each; the first is
