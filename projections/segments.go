@@ -48,7 +48,7 @@ func (Segments) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Segments) Version() int { return 4 }
+func (Segments) Version() int { return 5 }
 
 const segmentClocks clocks = "segment_clocks"
 
@@ -97,6 +97,7 @@ CREATE TABLE segment_versions (
 	PRIMARY KEY (client, number)
 );
 CREATE INDEX segment_versions_building ON segment_versions (client, generation) WHERE NOT serves;
+-- A judgement writes a row in its page, where there is room, and then in no index.
 CREATE TABLE segment_users (
 	client         text COLLATE "C" NOT NULL,
 	id             text COLLATE "C" NOT NULL,
@@ -110,7 +111,7 @@ CREATE TABLE segment_users (
 	versions       int[] NOT NULL, -- that name the user, and maybe some that are no more
 	due            timestamptz,    -- when time alone may change that
 	PRIMARY KEY (client, id)
-);
+) WITH (fillfactor = 75);
 CREATE UNIQUE INDEX segment_users_number ON segment_users (client, number);
 CREATE INDEX segment_users_due ON segment_users (due) WHERE due IS NOT NULL;
 CREATE INDEX segment_users_due_of ON segment_users (client, due, number) WHERE due IS NOT NULL;
@@ -139,8 +140,7 @@ CREATE TABLE segment_sizes (
 	next_position log_position NOT NULL, -- of the first event after it
 	PRIMARY KEY (client, segment, day)
 );
-CREATE INDEX segment_changes_of ON segment_changes (client, user_id);
-CREATE INDEX segment_changes_old ON segment_changes (client, changed_at);` + segmentClocks.schema() + knownSchema
+CREATE INDEX segment_changes_of ON segment_changes (client, user_id);` + segmentClocks.schema() + knownSchema
 }
 
 // InProgress implements [projector.InProgress]: a version that does not serve yet may
@@ -189,6 +189,7 @@ type segmented struct {
 	asked    asked                        // by the rules of the versions
 	readers  map[string][]*segmentVersion // by what they read, in order; see touched
 	wanted   func(member string) bool     // of the traits, which are to be decoded; nil: all
+	unnamed  bool                         // no rule reads external ids, which stay sealed
 	steps    int                          // that judgements took so far
 	now      time.Time
 	users    int64 // the next one's number
@@ -394,9 +395,9 @@ const changesKept = 30 * 24 * time.Hour
 // Where changes begin follows from the days alone: rows of those who were erased since are
 // in no rebuild.
 const dropOldChanges = `
-WITH gone AS (DELETE FROM segment_changes WHERE client = $1 AND changed_at < $2)
-UPDATE segments SET changes_from = greatest(changes_from, old.next)
-FROM (SELECT segment, max(next_position::text) AS next FROM segment_sizes WHERE client = $1 AND day < $3 GROUP BY segment) old
+WITH old AS (SELECT segment, max(next_position::text) AS next FROM segment_sizes WHERE client = $1 AND day < $2 GROUP BY segment),
+	gone AS (DELETE FROM segment_changes c USING old WHERE c.client = $1 AND c.segment = old.segment AND c.position < old.next)
+UPDATE segments SET changes_from = greatest(changes_from, old.next) FROM old
 WHERE segments.client = $1 AND segments.id = old.segment`
 
 // sizesKept is how long the sizes of past days are told.
@@ -437,7 +438,7 @@ func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 	if len(c.versions) > 0 {
 		b.Queue(noteSizes, string(c.client), last, string(r.Position))
 		b.Queue(dropOldSizes, string(c.client), today.Add(-sizesKept))
-		b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept), today.Add(-changesKept))
+		b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept))
 	}
 	return send(ctx, c.tx, "segments at midnight", &b)
 }

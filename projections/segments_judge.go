@@ -133,9 +133,11 @@ func (c *segmented) open(ctx context.Context, u *segmentUser, key seal.WrappedKe
 	if err != nil || u.key.gone {
 		return err
 	}
-	external, err := u.key.open("external_id", u.external)
-	if err != nil {
-		return err
+	var external []byte
+	if !c.unnamed {
+		if external, err = u.key.open("external_id", u.external); err != nil {
+			return err
+		}
 	}
 	u.document = document
 	u.facts, err = factsOf(c.client, u, external, document, c.wanted)
@@ -662,9 +664,6 @@ ON CONFLICT (client, id) DO UPDATE SET traits = excluded.traits, traits_event = 
 	updateJudged = `
 UPDATE segment_users u SET versions = n.versions::int[], due = n.due
 FROM unnest($2::text[], $3::text[], $4::timestamptz[]) AS n (id, versions, due) WHERE u.client = $1 AND u.id = n.id`
-	insertSegmentChanges = `
-INSERT INTO segment_changes (client, segment, position, user_id, change, changed_at)
-SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])`
 	selectBlocks = `
 SELECT b.version, b.block, b.members FROM unnest($2::int[], $3::int[]) AS w (version, block)
 JOIN segment_blocks b ON b.client = $1 AND b.version = w.version AND b.block = w.block`
@@ -676,6 +675,8 @@ ON CONFLICT (client, version, block) DO UPDATE SET members = excluded.members`
 DELETE FROM segment_blocks b USING unnest($2::int[], $3::int[]) AS w (version, block)
 WHERE b.client = $1 AND b.version = w.version AND b.block = w.block`
 )
+
+var changeColumns = []string{"client", "segment", "position", "user_id", "change", "changed_at"}
 
 // write writes users as they were judged, and what that changed.
 func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser, f flips) error {
@@ -732,14 +733,11 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 	}
 	slices.SortStableFunc(f.changes, func(a, b segmentChange) int { return cmp.Compare(a.segment, b.segment) })
 	if len(f.changes) > 0 {
-		if err := do(ctx, c.tx, "write changes of segments", insertSegmentChanges, client,
-			column(f.changes, func(ch segmentChange) string { return string(ch.segment) }),
-			column(f.changes, func(ch segmentChange) string { return string(ch.position) }),
-			column(f.changes, func(ch segmentChange) string { return string(ch.user) }),
-			column(f.changes, func(ch segmentChange) string { return ch.change }),
-			column(f.changes, func(ch segmentChange) time.Time { return ch.at }),
-		); err != nil {
-			return err
+		if _, err := c.tx.CopyFrom(ctx, pgx.Identifier{"segment_changes"}, changeColumns, pgx.CopyFromSlice(len(f.changes), func(i int) ([]any, error) {
+			ch := f.changes[i]
+			return []any{client, string(ch.segment), string(ch.position), string(ch.user), ch.change, ch.at}, nil
+		})); err != nil {
+			return fmt.Errorf("write changes of segments: %w", err)
 		}
 	}
 	return c.writeMembers(ctx, f.members)

@@ -192,10 +192,11 @@ func actsOf(e event.Event) []string {
 
 // note notes what the versions read.
 func (c *segmented) note() {
-	c.asked, c.readers = asked{}, map[string][]*segmentVersion{}
+	c.asked, c.readers, c.unnamed = asked{}, map[string][]*segmentVersion{}, true
 	for _, v := range c.ordered {
 		if v.rule != nil {
 			c.asked.by(v.rule)
+			c.unnamed = c.unnamed && !v.rule.ReadsExternalID()
 		}
 		c.asked.any = c.asked.any || v.layer != ""
 		for _, what := range c.readsOf(v) {
@@ -253,16 +254,11 @@ func (c *segmented) reading(what []string) (some []*segmentVersion) {
 
 // wants are the members of the traits that some versions read; nil: all.
 func (c *segmented) wants(some []*segmentVersion) func(member string) bool {
-	wanted := map[string]bool{}
+	var reads []string
 	for _, v := range some {
-		for _, what := range c.readsOf(v) {
-			if what == rule.AllTraits {
-				return nil
-			}
-			wanted[what] = true
-		}
+		reads = append(reads, c.readsOf(v)...)
 	}
-	return func(member string) bool { return wanted[rule.Trait(member)] }
+	return rule.Members(reads)
 }
 
 type (

@@ -34,7 +34,7 @@ type compiler struct {
 // read is what an expression reads.
 func (c *compiler) read(e ast.Expr, name string) read {
 	at := c.source.SourceInfo().GetStartLocation(e.ID())
-	return read{name, max(at.Line(), 1), max(at.Column()+1, 1)}
+	return read{name: name, line: max(at.Line(), 1), column: max(at.Column()+1, 1)}
 }
 
 func (c *compiler) wrong(e ast.Expr, detail string, args ...any) error {

@@ -9,6 +9,8 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
+
+	"kindred/domain/traits"
 )
 
 // environments declare what rules may name, by scope; making one takes milliseconds.
@@ -76,6 +78,11 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	root, err := c.logic(c.source.Expr())
 	if err != nil {
 		return nil, err
+	}
+	for _, paths := range [][]read{c.paths, c.members} {
+		for i := range paths {
+			paths[i].likely = scope != Events && traits.LikelySensitive(paths[i].name)
+		}
 	}
 	most := maxSteps
 	if scope == Events {

@@ -26,16 +26,20 @@ func likelySensitive(path string, rules int) bool {
 		slices.ContainsFunc(named, func(w string) bool { return slices.Contains(sensitiveWords(), w) })
 }
 
+// LikelySensitive tells so by the rules of today.
+func LikelySensitive(path string) bool { return likelySensitive(path, Rules) }
+
 // Sensitive says whether a path is to be kept out of everything, where the client has
-// decided so of some paths, or that they are not. It asks what was learnt for nothing.
-func Sensitive(path string, decided map[string]bool) bool {
+// decided so of some paths, or that they are not: else it is what is likely of it. It asks what was
+// learnt for nothing.
+func Sensitive(path string, likely bool, decided map[string]bool) bool {
 	for above := path; ; {
 		if sensitive, ok := decided[above]; ok {
 			return sensitive
 		}
 		dot := strings.LastIndexByte(above, '.')
 		if dot < 0 {
-			return likelySensitive(path, Rules)
+			return likely
 		}
 		above = above[:dot]
 	}

@@ -44,6 +44,7 @@ func rows() []row {
 		row{"streams", false, measureStreams},
 		row{"pull", false, measurePull},
 		row{"segments", true, measureSegments},
+		row{"thousand", true, measureThousand},
 		row{"overload", false, measureOverload},
 		row{"greedy", false, measureGreedy},
 	)
