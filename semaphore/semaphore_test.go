@@ -69,6 +69,25 @@ func TestPlacesGoToTheClientsThatWaitInRotation(t *testing.T) {
 	})
 }
 
+// What a client holds counts before whose turn it is.
+func TestAPlaceGoesToTheClientThatHoldsLeast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &semaphore.Semaphore{Places: 4, Waiting: 8}
+		var got got
+		for _, client := range []string{"a", "a", "a", "b", "a", "b", "b"} {
+			got.ask(t.Context(), s, client)
+		}
+		s.Give("a")
+		synctest.Wait()
+		s.Give("a")
+		synctest.Wait()
+		if want := []string{"a", "a", "a", "b", "b", "a"}; !slices.Equal(got.list(), want) {
+			t.Errorf("got %v, want %v", got.list(), want)
+		}
+	})
+}
+
 func TestTheClientThatHasMostMakesRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
