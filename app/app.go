@@ -20,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
 
 	"kindred/coalesce"
@@ -55,6 +56,7 @@ type App struct {
 	control   *pgxpool.Pool      // for what must not wait behind the work: leases, revocations
 	listener  *postgres.Listener // hears what other processes say
 	metrics   *prometheus.Registry
+	tracing   trace.TracerProvider // nil where no collector is configured
 	// populations are the users in memory, for matches and feeds alike; set
 	// with the commands.
 	populations *projections.Populations

@@ -66,6 +66,9 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 	if err := a.makeLookups(ctx); err != nil {
 		return err
 	}
+	if err := a.openTracing(ctx); err != nil {
+		return err
+	}
 	guard := dispatcher.NewGuard(config.AllowNetworks...)
 	passwords := auth.NewPasswords(rand.Reader, hashing.Cost)
 	c, err := a.Commands(passwords, guard)
@@ -193,7 +196,7 @@ func stopped(stop context.CancelFunc, group *errgroup.Group) error {
 func (a *App) dispatch(ctx context.Context, group *errgroup.Group, guard *dispatcher.Guard) {
 	d := &dispatcher.Dispatcher{
 		Pool: a.Pool, Control: a.control, Listener: a.listener, Secrets: a.Vault, Guard: guard, Metrics: dispatcher.NewMetrics(a.metrics),
-		Logger: a.logger, Now: time.Now, ExternalIDs: externalIDs(projections.Users{Reader: a.Reader()}),
+		Logger: a.logger, Tracing: a.tracing, Now: time.Now, ExternalIDs: externalIDs(projections.Users{Reader: a.Reader()}),
 		Config: dispatcher.Config{RetryDelays: a.Config.RetryDelays, Timeout: a.Config.WebhookTimeout},
 	}
 	group.Go(func() error { return a.Runner.Run(ctx, d) })

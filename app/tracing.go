@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 )
 
@@ -24,12 +23,11 @@ const (
 	maxTraceTrouble = 500 // characters of it; it may quote all that a collector answered
 )
 
-// tracing makes what sends spans to the collector, or nil where none is
-// configured. They wait in a bounded queue, away from the requests; those that
+// openTracing opens what sends spans to the collector, where one is configured. They wait in a bounded queue, away from the requests; those that
 // find it full are dropped. The SDK reads the other standard variables (OTEL_…).
-func (a *App) tracing(ctx context.Context) (trace.TracerProvider, error) {
+func (a *App) openTracing(ctx context.Context) error {
 	if a.Config.TracesURL == "" {
-		return nil, nil
+		return nil
 	}
 	otel.SetLogger(logr.Discard()) // it quotes variables, and headers for the collector hold its keys
 	seldom := rate.Sometimes{First: 1, Interval: traceTroubleEvery}
@@ -40,12 +38,12 @@ func (a *App) tracing(ctx context.Context) (trace.TracerProvider, error) {
 	}))
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(a.Config.TracesURL))
 	if err != nil {
-		return nil, fmt.Errorf("export traces: %w", err)
+		return fmt.Errorf("export traces: %w", err)
 	}
 	of, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName("kindred"), semconv.ServiceVersion(Version())), resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("name the service in traces: %w", err)
+		return fmt.Errorf("name the service in traces: %w", err)
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(of))
 	a.closers = append(a.closers, func() {
@@ -56,5 +54,6 @@ func (a *App) tracing(ctx context.Context) (trace.TracerProvider, error) {
 			otel.Handle(err)
 		}
 	})
-	return provider, nil
+	a.tracing = provider
+	return nil
 }

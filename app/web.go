@@ -128,7 +128,7 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Filter: projections.Segments{Reader: reader}, Audiences: projections.Campaigns{Reader: reader}, Directory: projections.Consent{Reader: reader},
 		Revoked: a.revocations().Note, Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
-		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server,
+		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server, Traces: a.tracing != nil,
 		HashPassword: func(_ context.Context, password string, known ...string) (string, error) {
 			if err := auth.CheckPassword("/password", password, known...); err != nil {
 				return "", err
@@ -234,16 +234,12 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 			Sessions: sessions{commands: c, model: projections.Sessions{Reader: reader}, now: time.Now},
 		}),
 	}
-	tracing, err := a.tracing(ctx)
-	if err != nil {
-		return nil, err
-	}
 	verifier := auth.NewVerifier(keyring, a.Config.PublicURL, w.revocations)
 	w.follows = httpapi.NewFollows(verifier.Ended, time.Now)
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: verifier, Known: verifier.Known, Follows: w.follows,
 		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit, Reads: readConns, Hashes: cores}, TrustedProxies: a.Config.TrustedProxies,
-		Answered: w.requests.Note, Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: tracing, Now: time.Now, Entropy: rand.Reader,
+		Answered: w.requests.Note, Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: a.tracing, Now: time.Now, Entropy: rand.Reader,
 	})
 	w.handler, err = console.New(console.Config{API: httpapi.Unlisted(w.handler), Next: w.handler, PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger})
 	return w, err
@@ -313,7 +309,7 @@ func (a accounts) SetPassword(ctx context.Context, who auth.Account, hash string
 // callOf is the call of a member who has said the password, on whose behalf no token is.
 func callOf(ctx context.Context, who auth.Account) commands.Call {
 	return commands.Call{
-		Client: who.Home, Member: who.Member, Actor: string(who.Member), Correlation: string(httpapi.CallFrom(ctx).ID),
+		Client: who.Home, Member: who.Member, Actor: string(who.Member), Correlation: string(httpapi.CallFrom(ctx).ID), Trace: eventstore.TraceOf(ctx),
 	}
 }
 

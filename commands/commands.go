@@ -56,6 +56,9 @@ type Commands struct {
 	Erasures    Erasures // nil where no request is carried out later
 	Impressions Impressions
 	EventIDs    EventIDs
+	// Traces: a collector gets what is done for requests. Then what follows from an event is
+	// in the trace of the event.
+	Traces bool
 	// Server tells by a number that has changed that what this process remembers of
 	// the log may not be there any more; nil: that cannot be.
 	Server func() int64
@@ -79,6 +82,7 @@ type Call struct {
 	Actor       string    // the member, the API key, or "policy:<name>"
 	Correlation string
 	Causation   id.Event
+	Trace       string // of the request that it all began with, as [eventstore.TraceOf] has it
 	// Seed is set for a request that may be repeated (Idempotency-Key): all
 	// identifiers follow from it, so that the repetition meets its own events.
 	Seed []string
@@ -114,8 +118,21 @@ func (c *Commands) log(call Call) *eventstore.Log {
 func (c Call) origin() eventstore.Origin {
 	return eventstore.Origin{
 		Client: c.Client, Actor: c.Actor, Correlation: c.Correlation,
-		Causation: c.Causation, Request: c.Request,
+		Causation: c.Causation, Request: c.Request, Trace: c.Trace,
 	}
+}
+
+// TraceAt is the trace of the event at a place of the log. It is empty where there is no
+// collector, or where it cannot be read: it keeps nothing back.
+func (c *Commands) TraceAt(ctx context.Context, at eventstore.Position) string {
+	if !c.Traces {
+		return ""
+	}
+	r, err := c.Log.Store.At(ctx, at)
+	if err != nil {
+		return ""
+	}
+	return r.Trace()
 }
 
 func (c *Commands) server() int64 {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -35,7 +36,8 @@ type Dispatcher struct {
 	Guard    *Guard
 	Metrics  *Metrics
 	Logger   *slog.Logger
-	Now      func() time.Time // dates attempts; leases and due times are the database's
+	Tracing  trace.TracerProvider // nil: attempts are not traced
+	Now      func() time.Time     // dates attempts; leases and due times are the database's
 	// ExternalIDs names users as their client does, for clients that want that.
 	// It knows every user that was ever created; those who are erased are left out.
 	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)

@@ -14,6 +14,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
 // Manual makes deliveries that somebody asks for by hand. A seed, where there
@@ -73,8 +74,8 @@ func (m Manual) once(ctx context.Context, client id.Client, webhook id.Webhook, 
 }
 
 const insertTest = `
-INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, test)
-SELECT $3, e.client, e.webhook, $4, e.cancelled_through, $5, $6, $7, true
+INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, test, trace)
+SELECT $3, e.client, e.webhook, $4, e.cancelled_through, $5, $6, $7, true, $8
 FROM dispatch_endpoints e WHERE e.client = $1 AND e.webhook = $2 AND e.state = 'active'`
 
 // testMessage is the body of a test: what marks it is signed with it.
@@ -130,7 +131,7 @@ func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, 
 		if err := limitTests(ctx, tx, client); err != nil {
 			return 0, err
 		}
-		tag, err := tx.Exec(ctx, insertTest, client, webhook, delivery, eventID, eventType, body, at)
+		tag, err := tx.Exec(ctx, insertTest, client, webhook, delivery, eventID, eventType, body, at, eventstore.TraceOf(ctx))
 		return tag.RowsAffected(), err
 	})
 }
@@ -145,8 +146,8 @@ WITH source AS (
 	WHERE delivery = $3 AND client = $1 AND webhook = $2
 	LIMIT 1
 ), made AS (
-	INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, test, external_ids, redelivery_of)
-	SELECT $4, e.client, e.webhook, s.event, e.cancelled_through, s.event_type, s.body, s.occurred_at, s.test, s.external_ids, $3
+	INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, test, external_ids, redelivery_of, trace)
+	SELECT $4, e.client, e.webhook, s.event, e.cancelled_through, s.event_type, s.body, s.occurred_at, s.test, s.external_ids, $3, $5
 	FROM source s, dispatch_endpoints e WHERE e.client = $1 AND e.webhook = $2 AND e.state = 'active'
 	RETURNING redelivery_of
 ), known AS (
@@ -175,7 +176,7 @@ func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webh
 	}
 	again := id.Next[id.Delivery](m.ids(seed, "redelivery", string(delivery)))
 	return m.once(ctx, client, webhook, again, func(tx pgx.Tx) (n int64, err error) {
-		err = tx.QueryRow(ctx, insertRedelivery, client, webhook, delivery, again).Scan(&n)
+		err = tx.QueryRow(ctx, insertRedelivery, client, webhook, delivery, again, eventstore.TraceOf(ctx)).Scan(&n)
 		return n, err
 	})
 }
@@ -213,8 +214,8 @@ WITH taken AS (
 	WHERE d.delivery = t.delivery AND d.client = $1 AND d.webhook = $2 AND e.client = $1 AND e.webhook = $2 AND e.state = 'active'
 	RETURNING t.again, d.client, d.webhook, d.event, e.cancelled_through, d.event_type, d.body, d.occurred_at, d.external_ids, d.delivery, d.made
 )
-INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids, redelivery_of)
-SELECT again, client, webhook, event, cancelled_through, event_type, body, occurred_at, external_ids, delivery
+INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids, redelivery_of, trace)
+SELECT again, client, webhook, event, cancelled_through, event_type, body, occurred_at, external_ids, delivery, $5
 FROM taken ORDER BY occurred_at, made`
 )
 
@@ -266,7 +267,7 @@ func recoverSome(ctx context.Context, tx pgx.Tx, client id.Client, webhook id.We
 	for i, d := range old {
 		again[i] = id.Next[id.Delivery](id.Derived("recovery", string(d)))
 	}
-	tag, err := tx.Exec(ctx, insertRecovered, client, webhook, old, again)
+	tag, err := tx.Exec(ctx, insertRecovered, client, webhook, old, again, eventstore.TraceOf(ctx))
 	if err != nil {
 		return 0, err
 	}

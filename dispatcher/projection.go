@@ -139,6 +139,7 @@ func webhookOf(e event.Event) id.Webhook {
 // enqueuing is one batch on its way into the queue.
 type enqueuing struct {
 	filters   *filters
+	traced    bool
 	endpoints []*endpoint
 	byWebhook map[id.Webhook]*endpoint
 	byClient  map[id.Client][]*endpoint
@@ -159,11 +160,12 @@ type queued struct {
 	body       []byte
 	occurredAt time.Time
 	external   bool
+	trace      string
 }
 
 // loadEnqueuing reads, in one round trip, what is known of some clients.
 func (d *Dispatcher) loadEnqueuing(ctx context.Context, tx pgx.Tx, clients []id.Client) (*enqueuing, error) {
-	b := &enqueuing{filters: &d.filters, byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}, naming: newNaming(), keys: keys{}}
+	b := &enqueuing{filters: &d.filters, traced: d.Tracing != nil, byWebhook: map[id.Webhook]*endpoint{}, byClient: map[id.Client][]*endpoint{}, naming: newNaming(), keys: keys{}}
 	var loads pgx.Batch
 	loads.Queue(selectEndpoints, clients).Query(func(rows pgx.Rows) error {
 		endpoints, err := pgx.CollectRows(rows, scanEndpoint)
@@ -250,6 +252,7 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error {
 	var body []byte
 	var facts *rule.Facts
+	var trace string
 	for _, e := range b.byClient[rec.Client] {
 		switch {
 		case !e.wants(rec.Type), e.State == removed:
@@ -262,6 +265,9 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error 
 			var err error
 			if body, err = event.Body(public, rec.Type, rec.Client, rec.RecordedAt); err != nil {
 				return err
+			}
+			if b.traced {
+				trace = rec.Trace()
 			}
 		}
 		if e.Controls.Filter != "" {
@@ -285,6 +291,7 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error 
 			body:       body,
 			occurredAt: rec.RecordedAt,
 			external:   b.naming.external[rec.Client],
+			trace:      trace,
 		})
 	}
 	return nil
@@ -300,8 +307,8 @@ func deliveryOf(e id.Event, w id.Webhook) id.Delivery {
 // notification holds, to look for themselves.
 const insertQueue = `
 WITH new AS (
-	INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids)
-	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::boolean[])
+	INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids, trace)
+	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::boolean[], $10::text[])
 	ON CONFLICT (client, delivery) DO NOTHING
 	RETURNING client, webhook, made
 ), told AS (
@@ -322,13 +329,15 @@ func (b *enqueuing) flush(ctx context.Context, tx pgx.Tx) error {
 		bodies                        = make([][]byte, n)
 		times                         = make([]time.Time, n)
 		external                      = make([]bool, n)
+		traces                        = make([]string, n)
 	)
 	for i, r := range b.rows {
 		deliveries[i], clients[i], webhooks[i] = string(r.delivery), string(r.endpoint.Client), string(r.endpoint.Webhook)
 		events[i], positions[i], types[i] = string(r.event), string(r.position), r.eventType
 		bodies[i], times[i], external[i] = r.body, r.occurredAt, r.external
+		traces[i] = r.trace
 	}
-	if _, err := tx.Exec(ctx, insertQueue, deliveries, clients, webhooks, events, positions, types, bodies, times, external); err != nil {
+	if _, err := tx.Exec(ctx, insertQueue, deliveries, clients, webhooks, events, positions, types, bodies, times, external, traces); err != nil {
 		return fmt.Errorf("queue deliveries: %w", err)
 	}
 	b.rows = b.rows[:0]

@@ -73,6 +73,7 @@ type job struct {
 	Age       time.Duration        // since the event was recorded
 	Made      int64                // its place among all that were queued
 	Event     id.Event
+	Trace     string // of the request that caused it; empty where no collector gets that
 
 	read time.Time // when its subscription was, or a little earlier
 }
@@ -140,7 +141,7 @@ FROM picked p, dispatch_endpoints e
 WHERE q.client = p.client AND q.delivery = p.delivery AND e.client = q.client AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.kind, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
 	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, e.ordered, e.max_per_second,
-	now() - q.occurred_at, q.made, q.event, ` + pairsOf
+	now() - q.occurred_at, q.made, q.event, q.trace, ` + pairsOf
 
 // pairsOf an endpoint e: null where it wants none.
 const pairsOf = `CASE WHEN e.ed25519 THEN (SELECT c.keys FROM dispatch_clients c WHERE c.client = e.client) END`
@@ -211,7 +212,7 @@ func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
 
 func scanJob(row pgx.CollectableRow) (j job, err error) {
 	err = row.Scan(&j.Delivery, &j.Token, &j.Kind, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
-		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Ordered, &j.Most, &j.Age, &j.Made, &j.Event, &j.Pairs)
+		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Ordered, &j.Most, &j.Age, &j.Made, &j.Event, &j.Trace, &j.Pairs)
 	return j, err
 }
 

@@ -302,9 +302,13 @@ func (w *worker) deliver(ctx context.Context, j job) outcome {
 	done(o)
 	now := w.Now()
 	o = w.landed(o)
+	made := o.verdict == delivered || o.verdict == failed
+	if made {
+		w.tell(o)
+	}
 	w.mu.Lock()
 	warn := false
-	if o.verdict == delivered || o.verdict == failed {
+	if made {
 		warn = w.scheduler.observe(j.Webhook, o.verdict == delivered, o.latency, now)
 		w.health.observe(endpointKey{j.Client, j.Webhook}, o.verdict == delivered, now)
 	}

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -15,8 +17,9 @@ import (
 	"time"
 
 	"kindred/app"
+	"kindred/httpapi"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -113,7 +116,7 @@ func TestRequestsAreTraced(t *testing.T) {
 	if called.Name != "GET /api/v1/users/{user_id}" || called.Kind != spans.Span_SPAN_KIND_SERVER {
 		t.Errorf("%v", called)
 	}
-	if diff := cmp.Diff(map[string]string{
+	if diff := gocmp.Diff(map[string]string{
 		"http.request.method": "GET", "http.route": "/api/v1/users/{user_id}", "http.response.status_code": "422",
 	}, texts(called.Attributes)); diff != "" {
 		t.Error(diff)
@@ -127,6 +130,88 @@ func TestRequestsAreTraced(t *testing.T) {
 				t.Errorf("%s in %s", personal, text)
 			}
 		}
+	}
+}
+
+// Two processes: one takes the requests, the other does what follows. Whatever follows
+// from a request is in its trace, attempts at deliveries included; and what asks for
+// one, by hand, is in its own.
+func TestAttemptsAreInTheTraceOfTheRequestThatCausedThem(t *testing.T) {
+	url, sent := startCollector(t)
+	traces := func(c *app.Config) { c.TracesURL = url + "/v1/traces" }
+	front := startService(t, traces, func(c *app.Config) { c.Roles = []string{app.RoleAPI} })
+	back := startService(t, replicaOf(front), traces, func(c *app.Config) {
+		c.Roles = []string{app.RoleProjections, app.RolePolicies, app.RoleDispatcher}
+		c.RetryDelays = []time.Duration{10 * time.Millisecond, 10 * time.Millisecond}
+	})
+	const created, imported, again, tried = "11111111111111111111111111111111", "22222222222222222222222222222222",
+		"33333333333333333333333333333333", "44444444444444444444444444444444"
+	within := func(trace string) option { return header("traceparent", "00-"+trace+"-00f067aa0ba902b7-01") }
+
+	a := front.signUp()
+	want[httpapi.ClientDetails](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"automatic_matching":{"on":true,"k":1,"min_score":0}}}`))
+	a.createUser("byron@example.com", map[string]any{"plan": "pro"})
+	a.swept()
+	receiver := receive(t, 500, 503, 200)
+	hook := a.subscribe(receiver.URL+"?token=s3cr3t", "")
+	lovelace := map[string]any{"external_id": "lovelace@example.com", "traits": map[string]any{"plan": "pro"}}
+	user := want[httpapi.User](t, http.StatusCreated, a.send("POST", "/api/v1/users", lovelace, within(created)))
+	first := a.settled(t, hook, "delivered", 1)[0]
+	want[httpapi.Import](t, http.StatusAccepted, a.send("POST", "/api/v1/users/import?async=true", `{"external_id":"babbage@example.com","traits":{"plan":"pro"}}`, ndjson, within(imported)))
+	a.settled(t, hook, "delivered", 2)
+	path := "/webhooks/" + string(hook.ID)
+	want[httpapi.Delivery](t, http.StatusAccepted, a.sendTo("POST", path+"/deliveries/"+string(first.ID)+"/redeliver", nil, within(again)))
+	want[httpapi.Delivery](t, http.StatusAccepted, a.sendTo("POST", path+"/test", map[string]any{"event_type": "match.computed"}, within(tried)))
+	a.settled(t, hook, "delivered", 4)
+	for range 6 {
+		if d := receiver.next(t); d.Header.Get("Traceparent") != "" || bytes.Contains(d.Body, []byte(created)) {
+			t.Errorf("the receiver is told of the trace: %v %s", d.Header, d.Body)
+		}
+	}
+	export := a.export()
+	if found := findings(t, a.get("/.well-known/audit-jwks.json").Body, export); len(found) > 0 {
+		t.Errorf("%q", found)
+	}
+	front.stop()
+	back.stop()
+
+	spansOf := map[string][]sentSpan{}
+	for _, span := range sent() {
+		trace := fmt.Sprintf("%x", span.TraceId)
+		spansOf[trace] = append(spansOf[trace], span)
+		for _, private := range []string{"lovelace", "babbage", "byron", "127.0.0.1", "s3cr3t", "/hook"} {
+			if text := fmt.Sprint(span.Span, span.resource); strings.Contains(text, private) {
+				t.Errorf("%s in %s", private, text)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		trace, request string
+		statuses       []string
+	}{
+		{created, "POST /api/v1/users", []string{"500", "503", "200"}},
+		{imported, "POST /api/v1/users/import", []string{"200"}},
+		{again, "POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", []string{"200"}},
+		{tried, "POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test", []string{"200"}},
+	} {
+		all := spansOf[tt.trace]
+		slices.SortFunc(all, func(a, b sentSpan) int { return cmp.Compare(a.StartTimeUnixNano, b.StartTimeUnixNano) })
+		if len(all) != 1+len(tt.statuses) || all[0].Name != tt.request {
+			t.Errorf("%s: %v", tt.request, all)
+			continue
+		}
+		for i, attempt := range all[1:] {
+			said := texts(attempt.Attributes)
+			if attempt.Name != "webhook attempt" || attempt.Kind != spans.Span_SPAN_KIND_CLIENT || !bytes.Equal(attempt.ParentSpanId, all[0].SpanId) ||
+				said["kindred.webhook_id"] != string(hook.ID) || said["kindred.client_id"] != string(a.Client.ID) || said["kindred.event_type"] != "match.computed" ||
+				said["kindred.attempt"] != strconv.Itoa(i+1) || said["http.response.status_code"] != tt.statuses[i] ||
+				(attempt.Status.GetCode() == spans.Status_STATUS_CODE_ERROR) != (tt.statuses[i] != "200") {
+				t.Errorf("%s: attempt %d is told as %v", tt.request, i+1, attempt)
+			}
+		}
+	}
+	if n := strings.Count(string(export), `\"trace\":\"00-`+created+"-"+fmt.Sprintf("%x", spansOf[created][0].SpanId)+`-01\"`); n != 2 {
+		t.Errorf("%d events are in the trace of %s, not that it was created and matched", n, user.ID)
 	}
 }
 

@@ -19,6 +19,7 @@ type Meta struct {
 	Correlation string    `json:"correlation,omitempty"` // the request that it all began with
 	Causation   id.Event  `json:"causation,omitempty"`   // the event that a policy answered
 	Request     string    `json:"request,omitempty"`     // keyed hash of the body that came with an Idempotency-Key
+	Trace       string    `json:"trace,omitempty"`       // traceparent of the request that caused it, where a collector gets that
 	Previous    string    `json:"previous,omitempty"`    // hex of the hash of the stream's previous event
 }
 

@@ -63,6 +63,7 @@ type Origin struct {
 	Correlation string   // the request that it all began with
 	Causation   id.Event // the event that a policy answers
 	Request     string   // keyed hash of the body that came with an Idempotency-Key
+	Trace       string   // traceparent of the request that caused it; empty where no collector gets that
 }
 
 // maxStream bounds how many events Load reads: streams stay short.
@@ -453,7 +454,7 @@ func (l *Log) propose(after Revision, previous [32]byte, now time.Time, entry En
 	}
 	meta := Meta{
 		Client: origin.Client, Version: version, RecordedAt: now, Actor: origin.Actor,
-		Correlation: origin.Correlation, Causation: origin.Causation, Request: origin.Request,
+		Correlation: origin.Correlation, Causation: origin.Causation, Request: origin.Request, Trace: origin.Trace,
 	}
 	if after != NoStream {
 		meta.Previous = hex.EncodeToString(previous[:])

@@ -50,23 +50,27 @@ func TestStreamsAndEnvelopesStay(t *testing.T) {
 	meta := eventstore.Meta{
 		Client: client, Version: 2, RecordedAt: noon.UTC(), Actor: "mem_1", Correlation: "req_1", Causation: "evt_1", Request: "mac", Previous: "00",
 	}
+	traced := meta
+	traced.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for i := range reflect.TypeFor[eventstore.Meta]().NumField() {
-		if reflect.ValueOf(meta).Field(i).IsZero() {
+		if reflect.ValueOf(traced).Field(i).IsZero() {
 			t.Error("the envelope leaves a field empty")
 		}
 	}
-	written, err := json.Marshal(meta)
-	if err != nil {
-		t.Fatal(err)
+	for of, meta := range map[string]eventstore.Meta{"that": meta, "that in a trace": traced} {
+		written, err := json.Marshal(meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash, err := eventstore.Hash(eventstore.Record{
+			Stream: "user-1", Revision: 3,
+			Proposed: eventstore.Proposed{ID: id.From[id.Event]([16]byte{7}), Type: "end_user.erased", Data: []byte(`{"user_id":"usr_1"}`), Meta: written},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, "meta "+string(written), fmt.Sprintf("hash of %s at user-1 revision 3 %x", of, hash))
 	}
-	hash, err := eventstore.Hash(eventstore.Record{
-		Stream: "user-1", Revision: 3,
-		Proposed: eventstore.Proposed{ID: id.From[id.Event]([16]byte{7}), Type: "end_user.erased", Data: []byte(`{"user_id":"usr_1"}`), Meta: written},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines = append(lines, "meta "+string(written), fmt.Sprintf("hash of that at user-1 revision 3 %x", hash))
 	golden.Check(t, "log.txt", lines)
 }
 

@@ -196,11 +196,11 @@ FROM next WHERE s.client = next.client`
 	nextQueued  = `SELECT user_id, position, event FROM match_queue WHERE client = $1 ORDER BY attempts, position LIMIT $2`
 )
 
-// queuedUser is a user that waits in the queue.
-type queuedUser struct {
-	user     id.User
-	position eventstore.Position
-	event    id.Event
+// QueuedUser is a user that waits in the queue, and the event that calls for it.
+type QueuedUser struct {
+	User     id.User
+	Position eventstore.Position
+	Event    id.Event
 }
 
 // Take has the users of one client matched that have waited longest: match is
@@ -216,7 +216,7 @@ func (m MatchQueue) Take(ctx context.Context, match MatchUser) (bool, error) {
 
 // MatchUser has the best k matches of a user recorded, from a score on, and returns how many
 // there were.
-type MatchUser = func(ctx context.Context, client id.Client, k int, minScore float64, user id.User, cause id.Event) (int, error)
+type MatchUser = func(ctx context.Context, client id.Client, k int, minScore float64, user QueuedUser) (int, error)
 
 // batch matches the next users of a client.
 func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser) (jobs.Outcome, error) {
@@ -230,7 +230,7 @@ func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser
 	case err == nil && everyone:
 		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, projector.ID(Users{}), everyoneAtOnce, client)
 	}
-	var waiting []queuedUser
+	var waiting []QueuedUser
 	if err == nil {
 		waiting, err = m.queued(ctx, client)
 	}
@@ -241,9 +241,9 @@ func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser
 	defer cancel()
 	done, recorded := 0, 0
 	for _, q := range waiting {
-		n, failed := match(working, client, k, minScore, q.user, q.event)
+		n, failed := match(working, client, k, minScore, q)
 		if failed != nil {
-			err = fmt.Errorf("match %s automatically: %w", q.user, failed)
+			err = fmt.Errorf("match %s automatically: %w", q.User, failed)
 			break
 		}
 		done, recorded = done+1, recorded+n
@@ -263,13 +263,13 @@ func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser
 	return outcome, errors.Join(err, m.finish(ctx, client, waiting, done, recorded, err != nil))
 }
 
-func (m MatchQueue) queued(ctx context.Context, client id.Client) ([]queuedUser, error) {
+func (m MatchQueue) queued(ctx context.Context, client id.Client) ([]QueuedUser, error) {
 	rows, err := m.Pool.Query(ctx, nextQueued, client, batchLimit)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q queuedUser, err error) {
-		return q, row.Scan(&q.user, &q.position, &q.event)
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q QueuedUser, err error) {
+		return q, row.Scan(&q.User, &q.Position, &q.Event)
 	})
 }
 
@@ -286,17 +286,17 @@ WHERE client = $1`
 
 // finish takes those who are done out of the queue, unless they have changed
 // meanwhile; the one that failed waits behind the others.
-func (m MatchQueue) finish(ctx context.Context, client id.Client, waiting []queuedUser, done, recorded int, failed bool) error {
+func (m MatchQueue) finish(ctx context.Context, client id.Client, waiting []QueuedUser, done, recorded int, failed bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
 	var b pgx.Batch
 	if done > 0 {
 		b.Queue(doneQueued, client,
-			column(waiting[:done], func(q queuedUser) string { return string(q.user) }),
-			column(waiting[:done], func(q queuedUser) string { return string(q.position) }))
+			column(waiting[:done], func(q QueuedUser) string { return string(q.User) }),
+			column(waiting[:done], func(q QueuedUser) string { return string(q.Position) }))
 	}
 	if failed {
-		b.Queue(failedQueued, client, waiting[done].user)
+		b.Queue(failedQueued, client, waiting[done].User)
 	}
 	b.Queue(finishBatch, client, done, recorded)
 	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {

@@ -85,11 +85,11 @@ func (w *waiting) check(err error) {
 // take takes a batch in which each user has so many matches.
 func (w *waiting) take(matches int) (client id.Client, users []id.User) {
 	w.Helper()
-	_, err := w.queue.Take(w.Context(), func(_ context.Context, c id.Client, k int, _ float64, user id.User, cause id.Event) (int, error) {
-		if client = c; k < 1 || cause == "" {
-			w.Errorf("k %d, cause %q", k, cause)
+	_, err := w.queue.Take(w.Context(), func(_ context.Context, c id.Client, k int, _ float64, user projections.QueuedUser) (int, error) {
+		if client = c; k < 1 || user.Event == "" || user.Position == eventstore.Start {
+			w.Errorf("k %d, cause %q at %q", k, user.Event, user.Position)
 		}
-		users = append(users, user)
+		users = append(users, user.User)
 		return matches, nil
 	})
 	w.check(err)
@@ -257,9 +257,9 @@ func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 	w.fill(1000)
 	trouble := errors.New("trouble")
 	var seen []id.User
-	match := func(_ context.Context, _ id.Client, _ int, _ float64, user id.User, _ id.Event) (int, error) {
-		seen = append(seen, user)
-		switch user {
+	match := func(_ context.Context, _ id.Client, _ int, _ float64, user projections.QueuedUser) (int, error) {
+		seen = append(seen, user.User)
+		switch user.User {
 		case odd:
 			return 0, trouble
 		case last: // it changes while it is matched

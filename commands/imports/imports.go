@@ -80,8 +80,8 @@ type Spool struct {
 
 const open = `
 WITH waiting AS (SELECT count(*) AS n FROM imports WHERE client = $2 AND status IN ('receiving', 'pending', 'running'))
-INSERT INTO imports (id, client, status, mode, actor, member, correlation, log_end, keyed)
-SELECT $1, $2, 'receiving', $3, $4, $5, $6, $7, true FROM waiting WHERE n < $8`
+INSERT INTO imports (id, client, status, mode, actor, member, correlation, log_end, trace, keyed)
+SELECT $1, $2, 'receiving', $3, $4, $5, $6, $7, $8, true FROM waiting WHERE n < $9`
 
 // Receive keeps the lines of body, at most maxLine bytes of each, and returns
 // once they are durable. What is not received to its end is dropped. It fails
@@ -93,7 +93,7 @@ func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, bo
 	if err != nil {
 		return Import{}, fmt.Errorf("find the end of the log: %w", err)
 	}
-	tag, err := s.Pool.Exec(ctx, open, named, call.Client, mode, call.Actor, call.Member, call.Correlation, string(end), maxOpen)
+	tag, err := s.Pool.Exec(ctx, open, named, call.Client, mode, call.Actor, call.Member, call.Correlation, string(end), call.Trace, maxOpen)
 	if err != nil {
 		return Import{}, fmt.Errorf("open an import: %w", err)
 	}

@@ -68,13 +68,13 @@ type task struct {
 
 // What is running goes on to its end, also where one accepted earlier is seen later.
 const first = `
-SELECT id, client, mode, actor, member, correlation, log_end, applied, chunks, lines_done, created_at FROM imports
+SELECT id, client, mode, actor, member, correlation, log_end, trace, applied, chunks, lines_done, created_at FROM imports
 WHERE client = $1 AND status IN ('pending', 'running') ORDER BY status DESC, accepted LIMIT 1`
 
 // turn applies the next chunk of a client's imports.
 func (w *Worker) turn(ctx context.Context, job jobs.Job) (jobs.Outcome, error) {
 	var t task
-	err := w.Pool.QueryRow(ctx, first, job.Client).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation, &t.call.Accepted,
+	err := w.Pool.QueryRow(ctx, first, job.Client).Scan(&t.ID, &t.call.Client, &t.Mode, &t.call.Actor, &t.call.Member, &t.call.Correlation, &t.call.Accepted, &t.call.Trace,
 		&t.chunk, &t.chunks, &t.LinesDone, &t.accepted)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return jobs.Outcome{Done: true}, nil

@@ -287,10 +287,15 @@ func (t *turns) choose(waiting []OpenRun, most int) (next OpenRun, ok bool) {
 	}), true
 }
 
+// call is on behalf of whoever requested a run.
+func (c *Clustering) call(ctx context.Context, run OpenRun) commands.Call {
+	return commands.Call{Client: run.Client, Actor: policyName, Trace: c.Commands.TraceAt(ctx, run.Position)}
+}
+
 // carryOut makes one attempt at a run, or goes on with one that waited.
 func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) {
 	log := c.Logger.With("run", run.Run, "client", run.Client)
-	call := commands.Call{Client: run.Client, Actor: policyName}
+	call := c.call(ctx, run)
 	number, tooLong := memory.waits(run.Run, c.Now())
 	var err error
 	if number == 0 {
@@ -303,7 +308,7 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) 
 	defer func() { ended(status, c.Now()) }()
 	var code, why string
 	if err == nil {
-		a := &attempt{Clustering: c, run: run, number: number, memory: memory}
+		a := &attempt{Clustering: c, run: run, number: number, by: call, memory: memory}
 		if err = errNoTurn; !tooLong {
 			err = guarded(func() error { return a.make(ctx) })
 		}

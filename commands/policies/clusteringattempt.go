@@ -41,6 +41,7 @@ type attempt struct {
 	*Clustering
 	run    OpenRun
 	number int
+	by     commands.Call // without a seed
 	memory *memory
 	judges bool // a run that completed
 	report reporter
@@ -57,10 +58,9 @@ type attempt struct {
 }
 
 func (a *attempt) call() commands.Call {
-	return commands.Call{
-		Client: a.run.Client, Actor: policyName,
-		Seed: []string{policyName, string(a.run.Run), strconv.Itoa(a.number)},
-	}
+	call := a.by
+	call.Seed = []string{policyName, string(a.run.Run), strconv.Itoa(a.number)}
+	return call
 }
 
 func (a *attempt) seed() uint64 {
@@ -355,7 +355,7 @@ func (a *attempt) publish(ctx context.Context, found findings) error {
 	if err != nil {
 		return err
 	}
-	return a.Commands.CompleteRun(ctx, commands.Call{Client: a.run.Client, Actor: policyName}, division)
+	return a.Commands.CompleteRun(ctx, a.by, division)
 }
 
 // stillGranted are the members of each cluster without those who have withdrawn

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 
-	"kindred/commands"
 	"kindred/domain"
 	"kindred/domain/clustering"
 	"kindred/domain/event"
@@ -15,12 +14,12 @@ import (
 
 // judge makes one attempt to judge a completed run.
 func (c *Clustering) judge(ctx context.Context, run OpenRun, memory *memory) {
-	call := commands.Call{Client: run.Client, Actor: policyName}
+	call := c.call(ctx, run)
 	number, err := c.Commands.StartJudging(ctx, call, run.RunScope, run.Run)
 	if err != nil || number == 0 {
 		return
 	}
-	a := &attempt{Clustering: c, run: run, number: number, memory: memory, judges: true}
+	a := &attempt{Clustering: c, run: run, number: number, by: call, memory: memory, judges: true}
 	verdict := event.ClusteringJudged{Run: run.Run, Layer: run.Layer}
 	err = guarded(func() error {
 		return a.timed(ctx, func(ctx context.Context) error { return a.findVerdict(ctx, &verdict) })

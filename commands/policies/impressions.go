@@ -9,6 +9,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
 // Impressions records that a feed shows a campaign.
@@ -26,7 +27,7 @@ var notShown = []string{"frequency_capped", "campaign_not_running", "campaign_un
 func (i Impressions) Record(ctx context.Context, client id.Client, user id.User, campaign id.Campaign, showing string,
 	standing func(context.Context, event.CampaignTerms) (domain.Standing, error),
 ) (impression id.Impression, ok bool, err error) {
-	call := commands.Call{Client: client, Actor: "policy:feed", Seed: []string{string(client), "feed", string(user), showing}}
+	call := commands.Call{Client: client, Actor: "policy:feed", Trace: eventstore.TraceOf(ctx), Seed: []string{string(client), "feed", string(user), showing}}
 	recorded, err := i.Commands.RecordEngagement(ctx, call, commands.Engage{
 		Campaign: campaign, Kind: domain.Impression, User: commands.UserRef(user), Standing: standing,
 	})

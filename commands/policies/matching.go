@@ -6,6 +6,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/id"
+	"kindred/projections"
 )
 
 // matchPause is how long nobody looks after there was nobody to match.
@@ -23,10 +24,13 @@ func (p *Policies) matchAutomatically(ctx context.Context) (worked bool, err err
 
 // match records what is worth telling of one user; its identifiers follow from
 // the event that called for it.
-func (p *Policies) match(ctx context.Context, client id.Client, k int, minScore float64, user id.User, cause id.Event) (int, error) {
+func (p *Policies) match(ctx context.Context, client id.Client, k int, minScore float64, user projections.QueuedUser) (int, error) {
 	const policy = "policy:matching"
-	call := commands.Call{Client: client, Actor: policy, Causation: cause, Seed: []string{policy, string(client), string(cause)}}
-	recorded, err := p.Commands.MatchAutomatically(ctx, call, user, k, minScore)
+	call := commands.Call{
+		Client: client, Actor: policy, Causation: user.Event, Trace: p.Commands.TraceAt(ctx, user.Position),
+		Seed: []string{policy, string(client), string(user.Event)},
+	}
+	recorded, err := p.Commands.MatchAutomatically(ctx, call, user.User, k, minScore)
 	if err == nil {
 		p.Metrics.matched(recorded)
 	}

@@ -18,9 +18,9 @@ import (
 	"kindred/commands"
 	"kindred/domain/event"
 	"kindred/domain/fault"
-	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections"
 )
 
 // OpenClaims finds reservations that nobody has confirmed or released.
@@ -34,7 +34,7 @@ type OpenClaims interface {
 type MatchTurns interface {
 	// Take has users of one client matched, who wants the best k of each from
 	// a score on; it is false where nobody waits.
-	Take(ctx context.Context, match func(ctx context.Context, client id.Client, k int, minScore float64, user id.User, cause id.Event) (int, error)) (bool, error)
+	Take(ctx context.Context, match projections.MatchUser) (bool, error)
 }
 
 // Policies runs all policies of the service.
@@ -130,7 +130,7 @@ func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration
 // sandbox, and opens a sandbox that was added: the key that sealed what is known of somebody, was found out under the layer, or is the
 // segment's rule, is destroyed.
 func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
-	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID}
+	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID, Trace: r.Trace()}
 	switch e := r.Event.(type) {
 	case event.EndUserErased:
 		return p.Commands.ForgetUser(ctx, r.Client, e.User)

@@ -21,6 +21,7 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
 	"kindred/postgres/pgtest"
+	"kindred/projections"
 	"kindred/testkit"
 )
 
@@ -56,7 +57,7 @@ type fixture struct {
 }
 
 // Take implements [MatchTurns]: nobody waits.
-func (*fixture) Take(context.Context, func(context.Context, id.Client, int, float64, id.User, id.Event) (int, error)) (bool, error) {
+func (*fixture) Take(context.Context, projections.MatchUser) (bool, error) {
 	return false, nil
 }
 

@@ -53,7 +53,7 @@ func call(ctx context.Context) commands.Call {
 	p, c := httpapi.PrincipalFrom(ctx), httpapi.CallFrom(ctx)
 	out := commands.Call{
 		Client: p.Client, Member: p.Member, Actor: p.Actor(),
-		Correlation: string(c.ID), Seed: c.Seed, Request: c.BodyMAC,
+		Correlation: string(c.ID), Trace: eventstore.TraceOf(ctx), Seed: c.Seed, Request: c.BodyMAC,
 	}
 	out.IfExists, out.IfNoneMatch = c.IfExists, c.IfNoneMatch
 	if c.IfMatch != nil {

@@ -71,7 +71,7 @@ func quickShown(meta []byte) (actor, correlation string, causation id.Event, ok 
 	if len(meta) < 2 || meta[0] != '{' || meta[len(meta)-1] != '}' {
 		return "", "", "", false
 	}
-	var seen uint8
+	var seen uint16
 	for rest := meta[1 : len(meta)-1]; ; rest = rest[1:] {
 		var key, value string
 		if key, rest, ok = scanString(rest); !ok || len(rest) < 2 || rest[0] != ':' {
@@ -83,7 +83,7 @@ func quickShown(meta []byte) (actor, correlation string, causation id.Event, ok 
 		} else {
 			value, rest, ok = scanInteger(rest[1:])
 		}
-		bit := uint8(0)
+		bit := uint16(0)
 		switch key {
 		case "client":
 			bit = 1
@@ -102,6 +102,8 @@ func quickShown(meta []byte) (actor, correlation string, causation id.Event, ok 
 			bit = 64
 		case "previous":
 			bit = 128
+		case "trace":
+			bit = 256
 		}
 		if !ok || bit == 0 || seen&bit != 0 || isText == (bit == 2) {
 			return "", "", "", false

@@ -1,0 +1,39 @@
+package dispatcher
+
+import (
+	"context"
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"kindred/eventstore"
+)
+
+// tell makes the span of an attempt that has taken place, within the trace of the request
+// that caused it. Neither an address nor a byte of what was sent or answered is in it, and
+// the receiver, who is a stranger, learns nothing of the trace.
+func (w *worker) tell(o outcome) {
+	if w.Tracing == nil || o.job.Trace == "" {
+		return
+	}
+	_, span := w.Tracing.Tracer("kindred/dispatcher").Start(eventstore.WithTrace(context.Background(), o.job.Trace), "webhook attempt",
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(o.began), trace.WithAttributes(
+			attribute.String("kindred.client_id", string(o.job.Client)),
+			attribute.String("kindred.webhook_id", string(o.job.Webhook)),
+			attribute.String("kindred.delivery_id", string(o.job.Delivery)),
+			attribute.String("kindred.event_id", string(o.job.Event)),
+			attribute.String("kindred.event_type", o.job.EventType),
+			attribute.Int("kindred.attempt", o.job.Failed+1),
+			semconv.HTTPRequestMethodKey.String(http.MethodPost),
+		))
+	if o.status != 0 {
+		span.SetAttributes(semconv.HTTPResponseStatusCode(o.status))
+	}
+	if o.verdict == failed {
+		span.SetStatus(codes.Error, "")
+	}
+	span.End(trace.WithTimestamp(o.began.Add(o.latency)))
+}
