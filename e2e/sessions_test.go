@@ -103,6 +103,35 @@ func TestASessionThatEndsIsOutEverywhereWithinASecond(t *testing.T) {
 	}
 }
 
+// A member's other sessions go on, and so do their streams.
+func TestASessionThatEndsTakesItsOwnStreamsAlone(t *testing.T) {
+	t.Parallel()
+	p := newPairs(keepContract(t))
+	ended, kept := p.openSession(), p.openSession()
+	var ending, going []*stream
+	for range 4 {
+		ending, going = append(ending, p.by(ended).stream("")), append(going, p.by(kept).stream(""))
+	}
+	in := p.inside(p.createSandbox("ci"))
+	wantDone(t, p.sendTo("DELETE", "/sessions/"+string(ended.Session.ID), nil))
+	began := time.Now()
+	for _, s := range ending {
+		s.wantEnd()
+	}
+	if took := time.Since(began); took > 3*time.Second { // a second, and what a loaded machine takes
+		t.Errorf("its streams ended after %s", took)
+	}
+	p.match("ann", "bob")
+	for _, s := range going {
+		if _, ok := s.next(); !ok {
+			t.Error("the stream of another session of the member has ended")
+		}
+	}
+	if got := in.get("/api/v1/users"); got.Status != http.StatusOK {
+		t.Errorf("in a sandbox: %d %s", got.Status, got.Body)
+	}
+}
+
 func TestSessionsAreListedToThoseWhoseTheyAreAndToAdmins(t *testing.T) {
 	t.Parallel()
 	s := sharedContract(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,9 +122,10 @@ func (f *Follows) Run(ctx context.Context) {
 	}
 }
 
-// endEnded asks once for each holder of tokens, however many follow.
+// endEnded asks once for each holder of tokens, and each of its sessions, however many
+// follow.
 func (f *Follows) endEnded(ctx context.Context) {
-	type holder struct{ client, actor string }
+	type holder struct{ client, subjects string }
 	known := map[holder]error{}
 	for _, one := range f.all() {
 		p := one.principal
@@ -131,7 +133,7 @@ func (f *Follows) endEnded(ctx context.Context) {
 			one.end(fault.New(fault.Unauthenticated, "expired_token", "The access token has expired. Get a new one from /auth/exchange or /auth/token."))
 			continue
 		}
-		h := holder{string(p.Client), p.Actor()}
+		h := holder{string(p.Client), strings.Join(p.Subjects(), " ")}
 		why, asked := known[h]
 		if !asked {
 			ended, err := f.Ended(ctx, p)
