@@ -54,3 +54,26 @@ func TestADeletedClientsRowsGoInSlices(t *testing.T) {
 	testkit.Eventually(t, "the next leader deletes them", gone)
 	w.complete(t)
 }
+
+// What stopped a client goes with it: its rows are deleted though its part stands still.
+func TestTheRowsOfAClientThatStoppedAreDeletedWithIt(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	broken := faithful{names{before: always("bad", func() error { return errTest })}}
+	background(t, func(ctx context.Context) error { return w.lenient("live", 0).Run(ctx, broken) })
+	w.rename(t, acme, "good", "bad", "not reached")
+	w.rename(t, bolt, "good", "bad", "not reached")
+	data, err := json.Marshal(map[string]any{"client_id": acme, "parent_id": bolt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.append(t, acme, "client.deleted", 1, data)
+	w.passed(t, "names_2", w.rename(t, bolt, "not reached either"))
+	testkit.Eventually(t, "nothing of the client is left", func() bool {
+		return w.one(t, `SELECT (SELECT count(*) FROM renamings WHERE client = $1) + (SELECT count(*) FROM quarantine WHERE client = $1) +
+			(SELECT count(*) FROM left_out WHERE client = $1) + (SELECT count(*) FROM deletions)`, acme) == 0
+	})
+	if n := w.one(t, `SELECT count(*) FROM renamings WHERE client = $1 AND EXISTS (SELECT FROM quarantine WHERE client = $1)`, bolt); n != 1 {
+		t.Errorf("of the other client, which has stopped, too, %d rows are left", n)
+	}
+}

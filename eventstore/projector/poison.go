@@ -65,7 +65,11 @@ func reason(err error) string {
 func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]refused, error) {
 	batch := make([]eventstore.Recorded, 0, len(items))
 	for _, it := range items {
-		if it.passed || l.skip[it.Client] {
+		passes, err := l.passes(ctx, tx, it, l.skip[it.Client])
+		if err != nil {
+			return nil, err
+		}
+		if passes {
 			continue
 		}
 		if it.err != nil {
@@ -84,10 +88,14 @@ func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]refus
 func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (all []refused, err error) {
 	stops := map[id.Client]bool{}
 	for _, it := range items {
-		if it.passed || l.skip[it.Client] || stops[it.Client] {
+		passes, err := l.passes(ctx, tx, it, l.skip[it.Client] || stops[it.Client])
+		if err != nil {
+			return nil, err
+		}
+		if passes {
 			continue
 		}
-		err := it.err
+		err = it.err
 		if err == nil {
 			err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
 				return l.call(ctx, tx, []eventstore.Recorded{it.Recorded})
@@ -106,6 +114,28 @@ func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (all []ref
 		stops[it.Client], all = r.stops, append(all, r)
 	}
 	return all, nil
+}
+
+// endStopped forgets what stopped a client, unless that is only paused: then it comes to
+// its end by itself.
+const endStopped = `
+WITH noted AS (
+	DELETE FROM left_out WHERE projection = $1 AND client = $2
+		AND EXISTS (SELECT FROM quarantine WHERE projection = $1 AND client = $2 AND NOT paused)
+)
+DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND NOT paused`
+
+// passes says whether an event is passed over: it is not wanted, or its client has
+// stopped. The deletion of a client is not: what stopped it goes with it.
+func (l *leader) passes(ctx context.Context, tx pgx.Tx, it item, stopped bool) (bool, error) {
+	if it.passed || !stopped || it.Type != clientDeleted {
+		return it.passed || stopped, nil
+	}
+	ended, err := tx.Exec(ctx, endStopped, l.projectionID, it.Client)
+	if err != nil {
+		return false, Transient(fmt.Errorf("end the quarantine of %s: %w", it.Client, err))
+	}
+	return ended.RowsAffected() == 0, nil
 }
 
 // call applies a batch; a panic becomes an error.
