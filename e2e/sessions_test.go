@@ -179,6 +179,8 @@ func TestAChangedPasswordCountsOnEveryReplica(t *testing.T) {
 	first.Logs.keepOut(password)
 	kept, lost := owner.openSession(), owner.openSession()
 	token := owner.by(kept)
+	in := owner.inside(owner.createSandbox("ci"))
+	inside := in.at(second).stream("")
 	change := func(a account, current, next string) answer {
 		return a.sendTo("PUT", "/members/me/password", map[string]string{"current": current, "new": next})
 	}
@@ -190,7 +192,9 @@ func TestAChangedPasswordCountsOnEveryReplica(t *testing.T) {
 	wantProblem(t, http.StatusForbidden, "login_required", change(owner.with(first.exchange(owner.createAPIKey("admin").RawKey)), owner.Password, password))
 	changed := want[httpapi.LoggedIn](t, http.StatusOK, change(token, owner.Password, password))
 	first.Logs.keepOut(changed.Token)
+	inside.wantEnd()
 	for _, s := range []*service{first, second} {
+		in.at(s).wantOut("a token of a sandbox")
 		owner.at(s).wantOut("the token of the sign-up")
 		token.at(s).wantOut("the token that changed it")
 		if got := owner.at(s).with(changed.Token).get("/api/v1/users"); got.Status != http.StatusOK {
