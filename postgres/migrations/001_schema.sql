@@ -388,6 +388,7 @@ CREATE TABLE imports (
 	actor       text NOT NULL,
 	member      text NOT NULL,
 	correlation text NOT NULL,
+	trace       text NOT NULL DEFAULT '', -- the traceparent of the request; '' where no collector gets that
 	-- Its lines are sealed with a key of its own, among those of subjects, which is
 	-- destroyed at its end. keyed: the key stands, or may.
 	keyed       boolean NOT NULL DEFAULT false,
@@ -521,6 +522,7 @@ CREATE TABLE dispatch_queue (
 	test          boolean NOT NULL DEFAULT false,
 	redelivery_of text COLLATE "C",                   -- the delivery that this one repeats
 	external_ids  boolean NOT NULL DEFAULT false,     -- users are named by their client's ids, when it is sent
+	trace         text NOT NULL DEFAULT '',           -- the traceparent of the request that caused it; '' where no collector gets that
 	failed        integer NOT NULL DEFAULT 0,         -- attempts that have failed
 	token         integer NOT NULL DEFAULT 0,         -- counts claims; only the last claim may complete
 	holder        bigint,                             -- whose claim was the last
