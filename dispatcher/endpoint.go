@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -49,6 +50,13 @@ type secret struct {
 	sealed
 	Key   *publicKey `json:"key,omitempty"`   // of a key pair
 	Until *time.Time `json:"until,omitempty"` // nil: it is the newest
+}
+
+// publicKey is what everybody may know of a key pair.
+type publicKey struct {
+	ID     id.WebhookKey     `json:"id"`
+	Public ed25519.PublicKey `json:"public"`
+	Made   time.Time         `json:"made"`
 }
 
 // signs says whether a secret or key signs at a time. One that was replaced by a clock

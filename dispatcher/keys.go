@@ -14,13 +14,6 @@ import (
 	"kindred/eventstore/projector"
 )
 
-// publicKey is what everybody may know of a key pair.
-type publicKey struct {
-	ID     id.WebhookKey     `json:"id"`
-	Public ed25519.PublicKey `json:"public"`
-	Made   time.Time         `json:"made"`
-}
-
 // keys are the key pairs that sign the deliveries of clients, at a place of the log, the
 // newest first.
 type keys map[id.Client]*keyring

@@ -104,6 +104,12 @@ func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, ev
 	return s, nil
 }
 
+// freshFor is how long what was read of a subscription holds good. An attempt
+// begins within it or reads again, and a change of the subscription is answered
+// that much after it counts: no attempt that begins after the answer goes by
+// what was before.
+const freshFor = 100 * time.Millisecond
+
 // Follow waits until every attempt that begins goes by what the webhook's client
 // was told, but not for long: where the dispatcher is late, or has stopped for the
 // client, they do so once it has come there.

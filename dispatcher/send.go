@@ -41,15 +41,8 @@ func newTransport(guard *Guard, c Config, resolver *net.Resolver) *http.Transpor
 	}
 }
 
-const (
-	// freshFor is how long what was read of a subscription holds good. An attempt
-	// begins within it or reads again, and a change of the subscription is answered
-	// that much after it counts: no attempt that begins after the answer goes by
-	// what was before.
-	freshFor = 100 * time.Millisecond
-	// limit: deliveries | times that a changed subscription is read anew before an attempt | {maxRereads}
-	maxRereads = 10
-)
+// limit: deliveries | times that a changed subscription is read anew before an attempt | {maxRereads}
+const maxRereads = 10
 
 // attempt sends a delivery once and says how it went. It ends within the time-out.
 func (w *worker) attempt(ctx context.Context, j job) outcome {
