@@ -6,6 +6,12 @@ import (
 	"net/http"
 )
 
+const (
+	// limit: requests | body | {maxBody B}, under `/auth` {maxAuthBody B} | 413 `body_too_large`
+	maxBody     = 1 << 20 // bytes
+	maxAuthBody = 4 << 10 // bytes, under /auth
+)
+
 // buffered is a body that is read into memory, and from there once more.
 type buffered struct {
 	io.Closer

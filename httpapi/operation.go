@@ -85,12 +85,6 @@ type requirement struct {
 	login bool
 }
 
-const (
-	// limit: requests | body | {maxBody B}, under `/auth` {maxAuthBody B} | 413 `body_too_large`
-	maxBody     = 1 << 20 // bytes
-	maxAuthBody = 4 << 10 // bytes, under /auth
-)
-
 // operations returns the contract's operations by route name, which is the
 // method and the path.
 func operations(doc *openapi3.T) (map[string]*operation, error) {

@@ -28,6 +28,12 @@ type page struct {
 	sections    []section
 }
 
+// section is what stands under one heading, and what a search finds.
+type section struct {
+	page, title, url, text string
+	titleWords, textWords  string // as words writes them
+}
+
 // heading is one of level 2, which the list beside a page shows.
 type heading struct{ ID, Title string }
 

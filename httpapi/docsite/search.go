@@ -19,12 +19,6 @@ const (
 	maxExcerpt = 220 // characters
 )
 
-// section is what stands under one heading, and what a search finds.
-type section struct {
-	page, title, url, text string
-	titleWords, textWords  string // as words writes them
-}
-
 // result is a section that holds all words of a query.
 type result struct {
 	Page, Title, URL string
