@@ -69,14 +69,21 @@ func (p *page) clusters() error {
 	known := all
 	all = slices.DeleteFunc(slices.Clone(all), func(c kindred.Cluster) bool { return c.Status != kindred.ClusterStatusActive })
 	slices.SortFunc(all, func(a, b kindred.Cluster) int { return int(b.ClusterSize - a.ClusterSize) })
+	done := 0
+	for _, r := range runs {
+		if r.Status == kindred.RunStatusCompleted {
+			done++
+		}
+	}
 	type row struct {
 		kindred.Cluster
 		Drift *kindred.ClusterDrift
+		New   bool // a run before the latest had found none like it
 	}
 	var rows []row
 	people := int64(0)
 	for _, c := range all {
-		one := row{Cluster: c}
+		one := row{Cluster: c, New: c.FirstRunID == c.ClusteringRunID && done > 1}
 		drift, err := p.api.Clusters.ListDriftPage(ctx, c.ID, kindred.ListClusterDriftParams{Limit: new(int64(100))})
 		if err != nil {
 			return err
@@ -308,7 +315,11 @@ func (p *page) cluster() error {
 		return err
 	}
 	slices.Reverse(drift)
+	run, err := p.api.Clusters.GetClusteringRun(ctx, one.ClusteringRunID)
+	if err != nil {
+		return err
+	}
 	return p.show("cluster", "Clusters", one.Label, map[string]any{
-		"Cluster": one, "Members": members.Data, "Drift": drift, "Next": next("clusters/"+url.PathEscape(one.ID), asked, members.NextCursor),
+		"Cluster": one, "Members": members.Data, "Drift": drift, "Verdict": run.Verdict, "Next": next("clusters/"+url.PathEscape(one.ID), asked, members.NextCursor),
 	})
 }

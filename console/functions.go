@@ -18,7 +18,7 @@ import (
 func (s *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"t": tell, "say": say, "mark": func() template.URL { return mark }, "asset": s.assetPath, "rail": rail,
-		"num": number, "pct": percent, "score": score,
+		"num": number, "pct": percent, "share": func(percentile *float64) float64 { return *percentile / 100 }, "score": score,
 		"when": when, "stamp": stamp, "input": inputTime, "seconds": seconds, "money": money, "tone": tone, "json": indented, "value": plainValue,
 		"deref": deref, "ways": ways, "path": url.PathEscape, "of": func(pairs ...any) map[string]any {
 			made := map[string]any{}
