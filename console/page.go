@@ -156,10 +156,8 @@ func (p *page) problem(what *Problem) {
 // typed is the form that this page answers, to be sent again as it is; nil where there is none,
 // or one with a file or a password.
 func (p *page) typed() url.Values {
-	for _, name := range []string{"password", "current", "new"} {
-		if p.r.PostForm.Has(name) {
-			return nil
-		}
+	if slices.ContainsFunc([]string{"password", "current", "new"}, p.r.PostForm.Has) {
+		return nil
 	}
 	return p.r.PostForm
 }
