@@ -168,7 +168,6 @@ CREATE TABLE quarantine (
 	reason     text NOT NULL,
 	at         timestamptz NOT NULL DEFAULT now(),
 	paused     boolean NOT NULL DEFAULT false, -- the leader passes its events over; the position is that of the part
-	slow       boolean NOT NULL DEFAULT false, -- paused, since its events take long: its leader applies them in slices
 	PRIMARY KEY (client, projection)
 );
 CREATE INDEX quarantine_projection ON quarantine (projection);
@@ -187,19 +186,6 @@ CREATE TABLE left_out (
 );
 CREATE INDEX left_out_projection ON left_out (projection);
 
--- What waits to be done behind requests: a row for each client and kind of work, for as
--- long as there is some. What there is to do stands in tables of its own.
-CREATE TABLE jobs (
-	client   text COLLATE "C" NOT NULL,
-	kind     text COLLATE "C" NOT NULL, -- imports, rebuilds, matches
-	due_at   timestamptz NOT NULL DEFAULT now(), -- whose turn was longest ago is next, and never before it
-	attempts int NOT NULL DEFAULT 0,    -- since something went well
-	handed   bigint NOT NULL DEFAULT 0, -- counts the turns; only the newest may write
-	asked    bigint NOT NULL DEFAULT 0, -- counts what was asked for: a turn that saw less of it leaves the row
-	PRIMARY KEY (client, kind)
-);
-CREATE INDEX jobs_due ON jobs (kind, due_at);
-
 -- Rebuilds of one client's part of a read model that were asked for over the API,
 -- carried out one after the other by whoever leads. Clients take turns.
 CREATE TABLE rebuilds (
@@ -213,6 +199,7 @@ CREATE TABLE rebuilds (
 	total        bigint NOT NULL DEFAULT 0,       -- 0: not known yet
 	rate         double precision NOT NULL DEFAULT 0, -- events per second
 	seconds_left double precision NOT NULL DEFAULT 0,
+	attempts     integer NOT NULL DEFAULT 0,
 	error        text,
 	tried_at     timestamptz NOT NULL DEFAULT now(),
 	ended_at     timestamptz,
@@ -220,15 +207,7 @@ CREATE TABLE rebuilds (
 );
 CREATE UNIQUE INDEX rebuilds_open ON rebuilds (client, model) WHERE ended_at IS NULL;
 CREATE INDEX rebuilds_newest ON rebuilds (client, model, requested_at);
-CREATE INDEX rebuilds_ended ON rebuilds (ended_at);
-
--- Clients that were deleted, whose rows a projection's leader still deletes, a slice at a time.
-CREATE TABLE deletions (
-	client     text COLLATE "C" NOT NULL,
-	projection text NOT NULL,
-	PRIMARY KEY (client, projection)
-);
-CREATE INDEX deletions_of ON deletions (projection);
+CREATE INDEX rebuilds_turns ON rebuilds (client, tried_at);
 
 -- The keys that sign tokens. Whether a key is next, active or retiring follows from its
 -- times; a row whose removed_at has passed is deleted by the next rotation.
@@ -300,29 +279,6 @@ CREATE TABLE idempotency (
 );
 CREATE INDEX idempotency_created_at ON idempotency (created_at);
 
--- The latest requests of each client, partitioned by day. It is operational data: no event tells of it, no read model holds
--- it, and there is neither a path nor a query nor a body in it.
-CREATE TABLE request_log (
-	client      text COLLATE "C" NOT NULL,
-	at          timestamptz NOT NULL,
-	request     text COLLATE "C" NOT NULL, -- its name, which may be the caller's own
-	method      text NOT NULL,
-	route       text NOT NULL,             -- the path as the contract has it
-	status      smallint NOT NULL,
-	duration_us bigint NOT NULL,
-	key         text COLLATE "C" NOT NULL  -- of the API, whose token came with it; '': a member's
-) PARTITION BY RANGE (at);
-CREATE INDEX request_log_listed ON request_log (client, at, request);
-
--- How many more there were.
-CREATE TABLE request_omissions (
-	client  text COLLATE "C" NOT NULL,
-	day     date NOT NULL,
-	omitted bigint NOT NULL,
-	PRIMARY KEY (client, day)
-);
-CREATE INDEX request_omissions_day ON request_omissions (day);
-
 -- Feeds as they were ranked, while their pages are read. What stands here can be ranked
 -- anew at any time; nothing is lost with it but the place of readers.
 CREATE TABLE feed_snapshots (
@@ -354,6 +310,8 @@ CREATE TABLE match_sweeps (
 	enabled   boolean NOT NULL,
 	k         int NOT NULL,
 	min_score double precision NOT NULL,
+	batch     bigint NOT NULL DEFAULT 0, -- counts the batches; only the newest may write
+	free_at   timestamptz NOT NULL DEFAULT '-infinity', -- when the next batch may begin
 	began_at  timestamptz, -- of the sweep under way
 	done      bigint NOT NULL DEFAULT 0, -- users of this sweep or the last
 	recorded  bigint NOT NULL DEFAULT 0, -- matches of it
@@ -388,7 +346,6 @@ CREATE TABLE imports (
 	actor       text NOT NULL,
 	member      text NOT NULL,
 	correlation text NOT NULL,
-	trace       text NOT NULL DEFAULT '', -- the traceparent of the request; '' where no collector gets that
 	-- Its lines are sealed with a key of its own, among those of subjects, which is
 	-- destroyed at its end. keyed: the key stands, or may.
 	keyed       boolean NOT NULL DEFAULT false,
@@ -397,12 +354,13 @@ CREATE TABLE imports (
 	waiting     bigint NOT NULL DEFAULT 0, -- bytes that wait to be applied, as sealed
 	applied     int NOT NULL DEFAULT 0,    -- chunks
 	lines_done  bigint NOT NULL DEFAULT 0, -- of those
+	attempts    int NOT NULL DEFAULT 0,    -- of the next chunk
 	created     bigint NOT NULL DEFAULT 0,
 	updated     bigint NOT NULL DEFAULT 0,
 	failed      bigint NOT NULL DEFAULT 0,
 	errors      text NOT NULL DEFAULT '[]', -- the first 1,000
 	created_at  timestamptz NOT NULL DEFAULT now(),
-	received_at timestamptz NOT NULL DEFAULT now(), -- the last of its chunks
+	turn_at     timestamptz NOT NULL DEFAULT now(), -- whose turn was longest ago is next, and never before it
 	ended_at    timestamptz,
 	PRIMARY KEY (client, id)
 );
@@ -448,10 +406,7 @@ CREATE TABLE dispatch_workers (
 CREATE TABLE dispatch_clients (
 	client       text COLLATE "C" PRIMARY KEY,
 	external_ids boolean NOT NULL DEFAULT false,
-	keys         jsonb NOT NULL DEFAULT '[]', -- pairs, with the private one sealed; the newest first
-	-- How far a sandbox's clock is ahead of the machine's, in microseconds: by when its events
-	-- are said to have been recorded, less that, it is known when they really were.
-	ahead_us     bigint NOT NULL DEFAULT 0
+	keys         jsonb NOT NULL DEFAULT '[]' -- pairs, with the private one sealed; the newest first
 );
 
 -- A subscription as it is after the last event that the dispatcher has applied.
@@ -477,8 +432,6 @@ CREATE TABLE dispatch_endpoints (
 	sweeping          boolean NOT NULL DEFAULT false, -- retries that wait are still to be cancelled
 	skipped           bigint NOT NULL DEFAULT 0,      -- events that occurred while it was paused
 	changed_at        timestamptz NOT NULL,
-	filter            text NOT NULL DEFAULT '',  -- a rule over what is delivered; '': all
-	filtered          bigint NOT NULL DEFAULT 0, -- events that it left out
 	PRIMARY KEY (client, webhook)
 );
 CREATE INDEX dispatch_endpoints_client ON dispatch_endpoints (client) WHERE state <> 'removed';
@@ -522,7 +475,6 @@ CREATE TABLE dispatch_queue (
 	test          boolean NOT NULL DEFAULT false,
 	redelivery_of text COLLATE "C",                   -- the delivery that this one repeats
 	external_ids  boolean NOT NULL DEFAULT false,     -- users are named by their client's ids, when it is sent
-	trace         text NOT NULL DEFAULT '',           -- the traceparent of the request that caused it; '' where no collector gets that
 	failed        integer NOT NULL DEFAULT 0,         -- attempts that have failed
 	token         integer NOT NULL DEFAULT 0,         -- counts claims; only the last claim may complete
 	holder        bigint,                             -- whose claim was the last
