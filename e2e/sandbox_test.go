@@ -185,13 +185,14 @@ func TestASandboxIsLostWithTheMembershipBesideIt(t *testing.T) {
 	key := first.exchange(in.createAPIKey().RawKey)
 	open := in.at(second).stream("")
 	wantDone(t, owner.sendTo("DELETE", "/members/"+string(admin.User.ID), nil))
+	removed := time.Now()
 	for what, a := range map[string]account{
 		"the token of a sandbox": in, "the same at another replica": in.at(second),
 		"that of a key that was made there": in.with(key),
 	} {
 		a.wantOut(what)
 	}
-	open.wantEnd()
+	open.wantEnded(removed)
 	wantProblem(t, http.StatusUnauthorized, "invalid_credentials", first.send("POST", "/auth/token", map[string]string{
 		"client_id": string(made.ID), "user_id": string(admin.User.ID), "password": admin.Password,
 	}))
@@ -234,12 +235,13 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	open := p.at(second).stream("?after=" + *p.at(second).pull("").LastID)
 
 	wantDone(t, owner.sendTo("DELETE", "/sandboxes/"+string(made.ID), nil))
+	deleted := time.Now()
 	for what, a := range map[string]account{
 		"a login": p.account, "a login at another replica": p.at(second), "the token of a key": p.with(key),
 	} {
 		a.wantOut(what)
 	}
-	open.wantEnd()
+	open.wantEnded(deleted)
 	for _, s := range []*service{first, second} {
 		wantProblem(t, http.StatusUnauthorized, "invalid_api_key", s.send("POST", "/auth/exchange", map[string]string{"api_key": raw}))
 		wantProblem(t, http.StatusUnauthorized, "invalid_credentials", s.send("POST", "/auth/token", map[string]string{

@@ -1,9 +1,12 @@
 package streams
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"kindred/eventstore"
 	"kindred/projections"
@@ -45,4 +48,31 @@ func TestAFollowerTakesOnlyWhatItAskedFor(t *testing.T) {
 	if got, err := f.take(eventOf(2, 0, "").Position); err != nil || len(got) != 1 || got[0].Position != eventOf(3, 0, "").Position {
 		t.Errorf("%v, %v", got, err)
 	}
+}
+
+// A reader hears something after each 15 s in which nothing comes, so that neither end, nor
+// what is between them, takes the other for gone.
+func TestAFollowerIsToldNothingWhereNothingComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancelCause(t.Context())
+		f, began, over := newFollower(nil), time.Now(), errors.New("over")
+		var told []string
+		ended := make(chan error)
+		go func() {
+			ended <- f.follow(ctx, "", 15*time.Second, func(events []projections.PublicEvent) error {
+				told = append(told, fmt.Sprint(len(events), " after ", time.Since(began)))
+				return nil
+			})
+		}()
+		time.Sleep(20 * time.Second)
+		f.put([]projections.PublicEvent{eventOf(1, 1, "match.computed")})
+		time.Sleep(31 * time.Second)
+		end(over)
+		if err := <-ended; !errors.Is(err, over) {
+			t.Error(err)
+		}
+		if want := "[0 after 15s 1 after 20s 0 after 35s 0 after 50s]"; fmt.Sprint(told) != want {
+			t.Errorf("%v, not %s", told, want)
+		}
+	})
 }

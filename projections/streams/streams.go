@@ -90,6 +90,12 @@ func (s *Streams) Follow(ctx context.Context, q Query, idle time.Duration, tell 
 	if err := tell(nil); err != nil {
 		return err
 	}
+	return f.follow(ctx, q.After, idle, tell)
+}
+
+// follow tells what comes behind a position, and nothing after each idle time without that,
+// until ctx ends or f is cut.
+func (f *follower) follow(ctx context.Context, after eventstore.Position, idle time.Duration, tell func([]projections.PublicEvent) error) error {
 	quiet := time.NewTicker(idle)
 	defer quiet.Stop()
 	for {
@@ -101,7 +107,7 @@ func (s *Streams) Follow(ctx context.Context, q Query, idle time.Duration, tell 
 				return err
 			}
 		case <-f.more:
-			events, err := f.take(q.After)
+			events, err := f.take(after)
 			if len(events) > 0 {
 				quiet.Reset(idle)
 				if err := tell(events); err != nil {
