@@ -59,9 +59,10 @@ var overloadOf = []struct {
 	name     string
 	workload func(*population) workload
 	callers  []int
+	least    float64 // of the peak, beside one greedy client
 }{
-	{"GET user", getUser, []int{connections, 8 * connections}},
-	{"POST users", createUser, []int{connections, 8 * connections}},
+	{"GET user", getUser, []int{connections, 8 * connections}, 0.95},
+	{"POST users", createUser, []int{connections, 8 * connections}, 0.9},
 }
 
 // peak is the best that a workload is met with.
@@ -156,20 +157,15 @@ const (
 	modestRate        = 20 // requests a second of each
 )
 
-// modest asks for little on behalf of a few clients, and returns the p99 of their
-// answers, in ms, and how many requests had none.
-func (b *bench) modest(ctx context.Context, w workload) (p99 float64, unanswered int, err error) {
-	f, err := newFlood(b.small.addr, w, openConnections)
+// open asks at a rate, whatever becomes of it, over so many connections at most.
+func (b *bench) open(ctx context.Context, w workload, connections int, rate float64) (tally, error) {
+	f, err := newFlood(b.small.addr, w, connections)
 	if err != nil {
-		return 0, 0, err
+		return tally{}, err
 	}
 	defer f.close()
-	all, err := f.run(ctx, modestClients*modestRate, 2*b.o.run)
-	if err != nil {
-		return 0, 0, err
-	}
-	t := count(all, w.want)
-	return milliseconds(percentile(t.took, 0.99)), t.shed + t.wrong, nil
+	all, err := f.run(ctx, rate, 2*b.o.run)
+	return count(all, w.want), err
 }
 
 // measureGreedy has one client ask for twice what can be done, on as many
@@ -189,38 +185,41 @@ func measureGreedy(ctx context.Context, b *bench) (figures []Figure, err error) 
 	}
 	one, few := of(b.small.clients[:1]), of(b.small.clients[1:1+modestClients])
 	for _, o := range overloadOf {
-		var alone, beside, refused []float64
+		var alone, beside, refused, peaks, good []float64
 		for round := range b.o.rounds {
 			peak, err := b.peak(ctx, o.workload(b.small), o.callers)
 			if err != nil {
 				return figures, err
 			}
-			p99, _, err := b.modest(ctx, o.workload(few))
+			modest := func() (tally, error) {
+				return b.open(ctx, o.workload(few), openConnections, modestClients*modestRate)
+			}
+			before, err := modest()
 			if err != nil {
 				return figures, err
 			}
-			flood, err := newFlood(b.small.addr, o.workload(one), greedyConnections)
-			if err != nil {
-				return figures, err
-			}
+			var greedy tally
 			ended := make(chan error, 1)
 			go func() {
-				_, err := flood.run(ctx, 2*peak.PerSecond, 2*b.o.run)
-				flood.close()
+				var err error
+				greedy, err = b.open(ctx, o.workload(one), greedyConnections, 2*peak.PerSecond)
 				ended <- err
 			}()
-			disturbed, unanswered, err := b.modest(ctx, o.workload(few))
+			meanwhile, err := modest()
 			if err := errors.Join(err, <-ended); err != nil {
 				return figures, err
 			}
-			alone, beside, refused = append(alone, p99), append(beside, disturbed), append(refused, float64(unanswered))
-			fmt.Fprintf(b.say, "  greedy, %s %d/%d: p99 of the modest %.1f ms beside it, %.1f alone, %d not answered\n",
-				o.name, round+1, b.o.rounds, disturbed, p99, unanswered)
+			p99 := func(t tally) float64 { return milliseconds(percentile(t.took, 0.99)) }
+			alone, beside, refused = append(alone, p99(before)), append(beside, p99(meanwhile)), append(refused, float64(meanwhile.shed+meanwhile.wrong))
+			peaks, good = append(peaks, peak.PerSecond), append(good, float64(greedy.good+meanwhile.good)/(2*b.o.run).Seconds())
+			fmt.Fprintf(b.say, "  greedy, %s %d/%d: p99 of the modest %.1f ms beside it, %.1f alone, %.0f not answered; %s/s good of a peak of %s/s, %d of the greedy one's shed\n",
+				o.name, round+1, b.o.rounds, beside[round], alone[round], refused[round], number(good[round]), number(peak.PerSecond), greedy.shed)
 		}
 		name := "one greedy client, " + o.name
 		figures = append(figures,
 			measured(row, name+", p99 of nine modest ones", "ms", beside, alone, ratioAtMost(2)),
-			measured(row, name+", requests of theirs without an answer", "req", refused, nil, atMost(0)))
+			measured(row, name+", requests of theirs without an answer", "req", refused, nil, atMost(0)),
+			measured(row, name+", goodput beside peak", "req/s", good, peaks, ratioAtLeast(o.least)))
 	}
 	return figures, nil
 }
