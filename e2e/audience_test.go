@@ -144,6 +144,13 @@ func TestARunIsKeptToASegment(t *testing.T) {
 	}
 	again := a.ended(a.cluster(layer, "k", 2, "segment_id", made.ID))
 	wants(3, 1, 2, 2)
+	past := map[any]int{} // clusters by the segment
+	for _, c := range a.state("?kind=clusters&at="+fmt.Sprint(a.size()-1), 2)["cluster"] {
+		past[c.(map[string]any)["segment_id"]]++
+	}
+	if len(past) != 2 || past[nil] != 3 || past[string(made.ID)] != 2 {
+		t.Errorf("the state of that moment has clusters %v", past)
+	}
 	flow := want[httpapi.ClusteringFlow](t, http.StatusOK, a.get(runsPath+"/"+string(again.ID)+"/flow"))
 	if *flow.PreviousRunID != string(first.ID) || len(flow.Data) != 2 {
 		t.Errorf("%+v", flow)

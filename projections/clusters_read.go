@@ -154,6 +154,14 @@ func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, of 
 	return m.clusters(ctx, client, eventual, w.sql, w.args...)
 }
 
+// ListAll is List of all layers, of runs that were kept to a segment or to none.
+// Faults: building, quarantined, stale.
+func (m Clusters) ListAll(ctx context.Context, client id.Client, eventual bool, page Page) ([]Cluster, error) {
+	w := where{clustersAfter, []any{string(page.After)}}
+	w.and(clustersPage, page.Limit)
+	return m.clusters(ctx, client, eventual, w.sql, w.args...)
+}
+
 // OfUser returns the clusters that a user is in now, also those that are kept to segments.
 // Faults: building, quarantined, stale.
 func (m Clusters) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]Cluster, error) {

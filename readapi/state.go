@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -178,7 +177,7 @@ func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, pa
 			return stateItem{httpapi.HistoryStateItem{Campaign: new(campaignBody(c))}, c.CreatedPosition, 0}
 		}), err
 	case httpapi.StateClusters:
-		found, err := projections.Clusters{Reader: s.Reader}.List(ctx, s.Client, true, event.RunScope{}, page)
+		found, err := projections.Clusters{Reader: s.Reader}.ListAll(ctx, s.Client, true, page)
 		return each(found, func(c projections.Cluster) stateItem {
 			return stateItem{httpapi.HistoryStateItem{Cluster: new(clusterBody(c))}, c.CreatedPosition, 0}
 		}), err

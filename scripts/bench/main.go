@@ -94,16 +94,12 @@ func parse(args []string, say io.Writer) (options, error) {
 	flags.StringVar(&o.out, "out", "bench.json", "the file that the figures go to")
 	flags.StringVar(&o.kindred, "kindred", "bin/kindred", "the binary to be measured")
 	flags.StringVar(&o.log, "log", "", "the file that the servers' logs go to; nowhere by default")
-	lines := flags.Int("lines", 0, "users of an import, where not 1,000,000 or, with --quick, 50,000")
 	flags.IntVar(&o.rounds, "rounds", 5, "how often both sides take their turn")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if o.quick {
 		o.users, o.clients, o.lines, o.segments, o.warm, o.run = 10_000, 50, 50_000, 100, 300*time.Millisecond, time.Second
-	}
-	if *lines > 0 {
-		o.lines = *lines
 	}
 	if *rows != "" {
 		o.rows = strings.Split(*rows, ",")

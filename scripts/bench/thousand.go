@@ -57,7 +57,7 @@ func measureThousand(ctx context.Context, b *bench) (figures []Figure, err error
 	if err != nil {
 		return nil, err
 	}
-	users := b.o.lines
+	users := b.o.users
 	path := filepath.Join(b.fixture.dir, "many.ndjson")
 	if err := writeMany(path, users); err != nil {
 		return nil, err
