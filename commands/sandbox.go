@@ -52,7 +52,7 @@ func (c *Commands) OpenSandbox(ctx context.Context, call Call, of event.SandboxS
 	if err != nil {
 		return err
 	}
-	call.Client = of.Sandbox
+	call.Client, call.Causation = of.Sandbox, "" // no history names what is in another
 	_, err = execute[domain.Client](ctx, c, call.unconditional(), eventstore.ClientStream(of.Sandbox), true, c.client(),
 		func(client *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {
 			return client.OpenSandbox(parent, of), nil

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -209,6 +210,34 @@ func TestForgettingTwiceDoesNoMore(t *testing.T) {
 	}
 	if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "bob@example.com", CompanyName: "Bob"}); err != nil {
 		t.Errorf("the address is not free: %v", err)
+	}
+}
+
+// A sandbox that a policy opens names no event of the client beside it, as one that its
+// request opens does not.
+func TestASandboxIsOpenedWithoutACauseInAnotherHistory(t *testing.T) {
+	o := newFixture(t)
+	c := o.policies.Commands
+	ada, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sandbox := id.NextSandbox(id.Random(rand.Reader), ada.Client)
+	added := eventstore.Recorded{
+		Record: eventstore.Record{Proposed: eventstore.Proposed{ID: "evt_beside", Client: ada.Client}},
+		Event:  event.SandboxAdded{Sandbox: sandbox, Name: "ci"},
+	}
+	if err := o.policies.forget(t.Context(), added); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := o.store.ReadStream(t.Context(), eventstore.ClientStream(sandbox), 0, 10)
+	if err != nil || len(opened) == 0 {
+		t.Fatal(opened, err)
+	}
+	for _, r := range opened {
+		if strings.Contains(string(r.Meta), "evt_") {
+			t.Errorf("%s: %s", r.Type, r.Meta)
+		}
 	}
 }
 
