@@ -23,7 +23,7 @@ func TestACompletedRunGetsItsVerdict(t *testing.T) {
 		return run.Verdict != nil
 	})
 	v := run.Verdict
-	if v.Kind != httpapi.VerdictGroups || v.Reason != nil || *v.Users != 150 || !strings.Contains(v.Explanation, "groups") {
+	if v.Kind != httpapi.VerdictGroups || v.Agreement == nil || *v.Agreement < 0.95 || v.Reason != nil || *v.Users != 150 || !strings.Contains(v.Explanation, "groups") {
 		t.Errorf("the verdict is %+v", v)
 	}
 	if v.Shuffled.P != 0.025 || v.Cloud.P != 0.025 || v.Cloud.Silhouette <= v.Cloud.Expected || *run.MinSize != 40 {

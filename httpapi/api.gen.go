@@ -4418,6 +4418,11 @@ type RunStatus string
 
 // RunVerdict Whether the clusters of a completed run are more than a run finds where there are none. It comes within a minute after the run; absent until then.
 type RunVerdict struct {
+	// Agreement How alike three runs at other seeds divide the users, the least (the adjusted Rand index): 1 is the same, 0 what chance brings about; `groups` is said from 0.95. Absent where users divide no better than one crowd.
+	//
+	// Example: 0.99
+	Agreement *float64 `json:"agreement,omitempty"`
+
 	// Cloud The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters at which the users stand out most.
 	Cloud *VerdictComparison `json:"cloud,omitempty"`
 
@@ -4426,7 +4431,7 @@ type RunVerdict struct {
 	// Example: The users stand in groups.
 	Explanation string `json:"explanation"`
 
-	// Kind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
+	// Kind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, or runs at other seeds find other groups, so that the borders could as well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
 	Kind VerdictKind `json:"kind"`
 
 	// Reason Of `unknown`, why; `superseded` where another run was requested meanwhile.
@@ -5481,7 +5486,7 @@ type VerdictComparison struct {
 	Silhouette float64 `json:"silhouette"`
 }
 
-// VerdictKind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
+// VerdictKind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, or runs at other seeds find other groups, so that the borders could as well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
 type VerdictKind string
 
 // Webhook A subscription to events.

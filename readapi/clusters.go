@@ -205,20 +205,29 @@ func runBody(r projections.Run) httpapi.ClusteringRun {
 	return body
 }
 
+// unsettled is a continuum of users who are more than one cloud.
+const unsettled = "unsettled"
+
 // verdicts in words, for somebody who knows no statistics.
 var verdicts = map[string]string{
 	"groups": "The users stand in groups: they are closer together, and the groups farther apart, than in any crowd without " +
 		"groups that was made up from the same traits.",
 	"continuum": "Traits go together among the users, but gradually: a made-up crowd without groups, in which the same numbers go " +
 		"together, divides as well. The clusters are parts of one range; their borders could be elsewhere.",
+	unsettled: "The users are more than one crowd, but which groups they form is not settled: divided anew from another " +
+		"beginning, the same users come out otherwise. The borders could be elsewhere.",
 	"none": "Nothing speaks for groups: users whose traits were dealt out at random divide as well. The clusters cut through one " +
 		"crowd, and another run may cut otherwise.",
 	"unknown": "Whether there are groups was not found out.",
 }
 
 func verdictBody(j *event.ClusteringJudged) *httpapi.RunVerdict {
+	in := j.Verdict
+	if in == "continuum" && j.Agreement != nil {
+		in = unsettled
+	}
 	return &httpapi.RunVerdict{
-		Kind: httpapi.VerdictKind(j.Verdict), Explanation: verdicts[j.Verdict], Reason: httpapi.OrNull(j.Code), Users: httpapi.OrNull(j.Users),
+		Kind: httpapi.VerdictKind(j.Verdict), Explanation: verdicts[in], Agreement: j.Agreement, Reason: httpapi.OrNull(j.Code), Users: httpapi.OrNull(j.Users),
 		Shuffled: comparisonBody(j.Shuffled), Cloud: comparisonBody(j.Cloud),
 	}
 }

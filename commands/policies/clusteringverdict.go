@@ -57,7 +57,7 @@ func (a *attempt) findVerdict(ctx context.Context, verdict *event.ClusteringJudg
 	}
 	members := slices.DeleteFunc(a.users, func(u id.User) bool { _, in := of[u]; return !in })
 	q := clustering.Trial{
-		K: len(a.last.Clusters), Traits: clustering.Spans(a.schema, encoder), Seed: a.seed(), Threads: max(1, runtime.NumCPU()/2),
+		K: len(a.last.Clusters), Asked: a.run.K, Traits: clustering.Spans(a.schema, encoder), Seed: a.seed(), Threads: max(1, runtime.NumCPU()/2),
 	}
 	drawn := make([]id.User, 0, clustering.MostJudged)
 	for _, i := range clustering.DrawJudged(len(members), a.points.Dims, a.seed()) {
@@ -71,12 +71,16 @@ func (a *attempt) findVerdict(ctx context.Context, verdict *event.ClusteringJudg
 		return err
 	}
 	q.Points = a.points
+	if a.run.MinSize > 0 {
+		q.MinSize = max(1, a.run.MinSize*len(drawn)/max(1, len(members)))
+	}
 	found, err := clustering.Judge(ctx, q)
 	if err != nil {
 		return err
 	}
 	verdict.Verdict, verdict.Users = string(found.Verdict), a.points.Len()
 	verdict.Shuffled, verdict.Cloud = (*event.NullComparison)(&found.Shuffled), (*event.NullComparison)(found.Cloud)
+	verdict.Agreement = found.Agreement
 	for j, jaccard := range found.Stability {
 		if !math.IsNaN(jaccard) {
 			verdict.Stability = append(verdict.Stability, event.ClusterStability{Cluster: a.last.Clusters[j].Cluster, Jaccard: jaccard})

@@ -61,7 +61,7 @@ func BenchmarkMillion(b *testing.B) {
 						r = mustFit(b, Points{set.points.Data[:c.n*64], 64}, Options{K: c.k, Seed: 1, Threads: 2})
 					}
 					b.ReportMetric(peakMiB(b), "peak-MiB")
-					b.ReportMetric(adjustedRand(r.Assignments, set.classes[:c.n]), "ari")
+					b.ReportMetric(AdjustedRand(r.Assignments, set.classes[:c.n]), "ari")
 					b.ReportMetric(float64(r.K), "clusters")
 				})
 			}

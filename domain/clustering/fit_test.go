@@ -28,7 +28,7 @@ func TestKnownClassesAreFound(t *testing.T) {
 	sets := knownClasses(t)
 	for _, set := range sets {
 		r := mustFit(t, set.points, Options{K: set.k, Threads: 2})
-		ari := adjustedRand(r.Assignments, set.classes)
+		ari := AdjustedRand(r.Assignments, set.classes)
 		t.Logf("%s: %.3f", set.name, ari)
 		if ari < least[set.name] {
 			t.Errorf("%s: the adjusted Rand index is %.3f, not %.2f", set.name, ari, least[set.name])
@@ -48,7 +48,7 @@ func besideReference(t testing.TB, set known, tight bool) reference {
 	t.Helper()
 	theirs := scikit(t, set.points, set.k, 1)
 	r := mustFit(t, set.points, Options{K: set.k, Seed: 1, Threads: 2})
-	ari := adjustedRand(r.Assignments, set.classes)
+	ari := AdjustedRand(r.Assignments, set.classes)
 	t.Logf("%s: adjusted Rand index %.4f, inertia %.5f of the reference's", set.name, ari, r.Inertia/theirs.Inertia)
 	if tight && ari < 0.98 {
 		t.Errorf("%s: the adjusted Rand index is %.4f", set.name, ari)

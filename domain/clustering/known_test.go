@@ -195,27 +195,3 @@ func scikit(t testing.TB, p Points, k, threads int) reference {
 	}
 	return r
 }
-
-// adjustedRand is the adjusted Rand index (Hubert and Arabie 1985) of two
-// divisions: 1 where they are the same, 0 where they agree as chance does.
-func adjustedRand(a, b []uint16) float64 {
-	cells, left, right := map[[2]uint16]float64{}, map[uint16]float64{}, map[uint16]float64{}
-	for i := range a {
-		cells[[2]uint16{a[i], b[i]}]++
-		left[a[i]]++
-		right[b[i]]++
-	}
-	pairs := func(n float64) float64 { return n * (n - 1) / 2 }
-	var both, ofLeft, ofRight float64
-	for _, n := range cells {
-		both += pairs(n)
-	}
-	for _, n := range left {
-		ofLeft += pairs(n)
-	}
-	for _, n := range right {
-		ofRight += pairs(n)
-	}
-	chance := ofLeft * ofRight / pairs(float64(len(a)))
-	return (both - chance) / ((ofLeft+ofRight)/2 - chance)
-}

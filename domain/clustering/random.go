@@ -29,6 +29,7 @@ const (
 	forBootstrap
 	forScores
 	forJudged
+	forAgreement
 )
 
 // sample draws size different numbers below n (Floyd's algorithm), ascending;

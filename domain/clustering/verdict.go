@@ -2,6 +2,7 @@ package clustering
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"kindred/domain/traits"
@@ -14,7 +15,7 @@ type Verdict string
 // The verdicts.
 const (
 	Groups    Verdict = "groups"    // users stand in groups, with fewer of them between
-	Continuum Verdict = "continuum" // users differ together in several traits, but gradually: the borders could be elsewhere
+	Continuum Verdict = "continuum" // users differ together in several traits, but gradually, or come out otherwise at other seeds: the borders could be elsewhere
 	None      Verdict = "none"      // no trait says anything of another: the clusters cut through one cloud
 )
 
@@ -27,6 +28,7 @@ const (
 	nullDraws      = 39 // of each null
 	nullStarts     = 2
 	bootstrapDraws = 50
+	otherSeeds     = 3
 	atMostByChance = 0.05
 )
 
@@ -35,6 +37,9 @@ const (
 var judged = [...]int{2, 3, 4, 6, 8, 12, 18, 27, 40}
 
 const judgedTolerance = 1e-2 // instead of tolerance
+
+// StableRand is the adjusted Rand index from which two runs say the same of the users.
+const StableRand = 0.95
 
 // StableJaccard is the index from which a cluster counts as stable (Hennig 2007).
 const StableJaccard = 0.75
@@ -45,6 +50,8 @@ type Trial struct {
 	Traits   []Span
 	Assigned []uint16 // the cluster of each, 0..K-1
 	K        int
+	Asked    int // the number of clusters that the run was asked for; 0: it chose
+	MinSize  int // users of the sample that make a cluster; 0: as Options.MinSize
 	Seed     uint64
 	Threads  int // at least 1; it changes nothing but the time
 }
@@ -54,6 +61,7 @@ type Judgement struct {
 	Verdict   Verdict
 	Shuffled  Null      // users of whom no trait says anything of another
 	Cloud     *Null     // users of one cloud; nil where the verdict is None
+	Agreement *float64  // the least adjusted Rand index of the clusters with what runs of other seeds make of the users; nil where they are one cloud
 	Stability []float64 // of each cluster, the mean Jaccard index with what it is found as among users drawn from the same; NaN where none of it is in the sample
 }
 
@@ -93,10 +101,12 @@ func Spans(s traits.Schema, e *traits.Encoder) []Span {
 // of users that were drawn from two nulls. How much somebody stands out is the
 // largest distance from the mean over users and draws, in standard deviations, at any of the
 // numbers: for each draw it is found as for the users, so that the share of draws that
-// stand out as much is an exact p-value (a Monte Carlo test; Barnard 1963). Then Judge
-// finds out how stable each cluster is by the bootstrap. It returns the context's error
-// within about 100 ms of its end. It needs 32 MiB and five times the points for each
-// thread.
+// stand out as much is an exact p-value (a Monte Carlo test; Barnard 1963). Users who are
+// more than one cloud are Groups only if runs of other seeds find the same ones, their
+// number included (Lange et al. 2004; von Luxburg 2010): else there may be groups, but not
+// surely these. Then Judge finds out how stable each cluster is by the bootstrap. It
+// returns the context's error within about 100 ms of its end, and needs 32 MiB and five
+// times the points for each thread.
 func Judge(ctx context.Context, t Trial) (Judgement, error) {
 	j := Judgement{Verdict: None}
 	n := newNull(t.Points, t.Traits, t.Seed)
@@ -113,7 +123,13 @@ func Judge(ctx context.Context, t Trial) (Judgement, error) {
 			return j, err
 		}
 		if j.Cloud, j.Verdict = &cloud, Continuum; cloud.P < atMostByChance {
-			j.Verdict = Groups
+			agreement, err := t.agreement(ctx)
+			if err != nil {
+				return j, err
+			}
+			if j.Agreement = &agreement; agreement >= StableRand {
+				j.Verdict = Groups
+			}
 		}
 	}
 	j.Stability, err = t.stability(ctx)
@@ -190,6 +206,23 @@ func spread(all [][]float64, place int) (mean, deviation float64) {
 		deviation += float64(off*off) / n
 	}
 	return mean, math.Sqrt(deviation)
+}
+
+// agreement divides the sample as the run has divided all, at other seeds.
+func (t Trial) agreement(ctx context.Context) (float64, error) {
+	least := 1.0
+	for i := range otherSeeds {
+		random := draws(t.Seed, forAgreement, i)
+		again, err := Fit(ctx, t.Points, Options{K: t.Asked, MinSize: t.MinSize, Seed: random.Uint64(), Threads: t.Threads})
+		if _, failed := errors.AsType[*Failure](err); failed {
+			return 0, nil // the sample alone would not have been divided
+		}
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, AdjustedRand(t.Assigned, again.Assignments))
+	}
+	return least, nil
 }
 
 // stability draws users from the sample, with replacement, divides them anew, and

@@ -46,7 +46,7 @@ func blobOf(n, numbers, flags, categories int, shared float64, seed uint64) Tria
 func (t Trial) divided(tb testing.TB, k int) Trial {
 	tb.Helper()
 	r := mustFit(tb, t.Points, Options{K: k, Seed: t.Seed, Threads: 2})
-	t.Assigned, t.K = r.Assignments, r.K
+	t.Assigned, t.K, t.Asked = r.Assignments, r.K, k
 	return t
 }
 
@@ -94,11 +94,47 @@ func TestTrueGroupsAreGroups(t *testing.T) {
 	}{{2, 0.5}, {3, 0.3}, {8, 0.8}} {
 		set := madeUp(80+25*c.k, c.k, c.apart, 0.6, uint64(c.k))
 		j := mustJudge(t, Trial{Points: set.points, Traits: spansMadeUp(), Seed: 1, Threads: 2}.divided(t, c.k))
-		if j.Verdict != Groups || j.Cloud.Silhouette <= j.Cloud.Expected {
-			t.Errorf("%d groups %.1f apart are %s: %+v, %+v", c.k, c.apart, j.Verdict, j, j.Cloud)
+		if j.Agreement == nil || j.Cloud.Silhouette <= j.Cloud.Expected {
+			t.Errorf("%d groups %.1f apart are one cloud: %+v, %+v", c.k, c.apart, j, j.Cloud)
 		}
-		if c.apart > 0.4 && slices.Min(j.Stability) < StableJaccard {
+		if c.apart < 0.4 {
+			continue // who is in which group is not settled
+		}
+		if j.Verdict != Groups {
+			t.Errorf("%d groups %.1f apart are %s: %+v, %v", c.k, c.apart, j.Verdict, j, *j.Agreement)
+		}
+		if slices.Min(j.Stability) < StableJaccard {
 			t.Errorf("%d groups %.1f apart are unstable: %.2f", c.k, c.apart, j.Stability)
+		}
+	}
+}
+
+// Three groups that are cut into five are cut elsewhere at another seed.
+func TestGroupsThatAreCutAnywhereAreNoGroups(t *testing.T) {
+	t.Parallel()
+	set := madeUp(155, 3, 0.5, 0.6, 3)
+	trial := Trial{Points: set.points, Traits: spansMadeUp(), Seed: 1, Threads: 2, MinSize: 10}
+	for k, want := range map[int]Verdict{3: Groups, 5: Continuum} {
+		j := mustJudge(t, trial.divided(t, k))
+		if j.Verdict != want || j.Agreement == nil || (*j.Agreement >= StableRand) != (want == Groups) {
+			t.Errorf("three groups as %d are %s: %+v, %v", k, j.Verdict, j, j.Agreement)
+		}
+	}
+}
+
+func TestDivisionsAreCompared(t *testing.T) {
+	for _, c := range []struct {
+		a, b []uint16
+		want float64
+	}{
+		{[]uint16{0, 0, 1, 1}, []uint16{1, 1, 0, 0}, 1},
+		{[]uint16{0, 0, 1, 1}, []uint16{0, 1, 0, 1}, -0.5},
+		{[]uint16{0, 0, 1, 2}, []uint16{0, 0, 1, 1}, 4.0 / 7},
+		{[]uint16{0, 0, 0, 0}, []uint16{0, 0, 0, 0}, 1},
+		{nil, nil, 1},
+	} {
+		if got := AdjustedRand(c.a, c.b); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%v and %v: %v, not %v", c.a, c.b, got, c.want)
 		}
 	}
 }

@@ -95,6 +95,9 @@ type (
 		Shuffled  *NullComparison    `json:"shuffled,omitempty"` // with users of whom no trait says anything of another
 		Cloud     *NullComparison    `json:"cloud,omitempty"`    // with users of one cloud; none where the verdict is "none"
 		Stability []ClusterStability `json:"stability,omitempty"`
+		// Agreement is the least adjusted Rand index of the clusters with those of runs
+		// at other seeds; nil where users are one cloud.
+		Agreement *float64 `json:"agreement,omitempty"`
 	}
 	// ClusteringFailed: the run has no result; that of the last good one stays.
 	ClusteringFailed struct {
@@ -178,5 +181,5 @@ var clusteringEvents = []definition{
 	define[ClusteringCompleted]("clustering.completed", 2),
 	define[ClusteringFailed]("clustering.failed", 2),
 	define[ClusteringJudging]("clustering_run.judging", 1),
-	define[ClusteringJudged]("clustering_run.judged", 1),
+	define[ClusteringJudged]("clustering_run.judged", 2),
 }

@@ -86,7 +86,7 @@ func (e *evaluation) personas() error {
 			if err != nil {
 				return err
 			}
-			ari, labels = append(ari, adjustedRand(run.Assignments, personasOf(p.Len(), k))), append(labels, p.labelsF1(run)...)
+			ari, labels = append(ari, clustering.AdjustedRand(run.Assignments, personasOf(p.Len(), k))), append(labels, p.labelsF1(run)...)
 			if k <= 8 {
 				few, best = append(few, p.labelsF1(run)...), append(best, p.ceiling(run)...)
 			}
@@ -119,11 +119,11 @@ func (e *evaluation) stable(what string, p population) (clustering.Result, clust
 	least := 1.0
 	for i := range runs {
 		for j := range i {
-			least = min(least, adjustedRand(runs[i].Assignments, runs[j].Assignments))
+			least = min(least, clustering.AdjustedRand(runs[i].Assignments, runs[j].Assignments))
 		}
 	}
 	verdict, err := e.judge(p, runs[0])
-	e.row("ARI between seeds, "+what, fmt.Sprintf("%.3f %s of %v", least, verdict, ks), ">= 0.95, or none", least >= 0.95 || verdict == clustering.None)
+	e.row("ARI between seeds, "+what, fmt.Sprintf("%.3f %s of %v", least, verdict, ks), ">= 0.95, or no groups", least >= 0.95 || verdict != clustering.Groups)
 	return runs[0], verdict, err
 }
 

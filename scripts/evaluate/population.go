@@ -373,26 +373,3 @@ func mean(of []float64) (m float64) {
 	}
 	return m
 }
-
-// adjustedRand is the adjusted Rand index (Hubert and Arabie 1985) of two divisions.
-func adjustedRand(a, b []uint16) float64 {
-	cells, left, right := map[[2]uint16]float64{}, map[uint16]float64{}, map[uint16]float64{}
-	for i := range a {
-		cells[[2]uint16{a[i], b[i]}]++
-		left[a[i]]++
-		right[b[i]]++
-	}
-	pairs := func(n float64) float64 { return n * (n - 1) / 2 }
-	var both, ofLeft, ofRight float64
-	for _, n := range cells {
-		both += pairs(n)
-	}
-	for _, n := range left {
-		ofLeft += pairs(n)
-	}
-	for _, n := range right {
-		ofRight += pairs(n)
-	}
-	chance := ofLeft * ofRight / pairs(float64(len(a)))
-	return (both - chance) / ((ofLeft+ofRight)/2 - chance)
-}

@@ -4580,10 +4580,14 @@ type RunVerdict struct {
 	// The verdict in words.
 	Explanation string `json:"explanation"`
 	// `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
-	// gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of
-	// another, and the clusters cut through one crowd. `unknown`: it was not found out, for the
-	// `reason`.
+	// gradually, or runs at other seeds find other groups, so that the borders could as well be
+	// elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd.
+	// `unknown`: it was not found out, for the `reason`.
 	Kind VerdictKind `json:"kind"`
+	// How alike three runs at other seeds divide the users, the least (the adjusted Rand index): 1 is
+	// the same, 0 what chance brings about; `groups` is said from 0.95. Absent where users divide no
+	// better than one crowd.
+	Agreement *float64 `json:"agreement,omitzero"`
 	// The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
 	// trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
 	// at which the users stand out most.
@@ -5348,9 +5352,9 @@ type VerdictComparison struct {
 }
 
 // VerdictKind: `groups`: users stand in groups, with few between them. `continuum`: traits go
-// together, but gradually, so that the borders could as well be elsewhere. `none`: no trait says
-// anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for
-// the `reason`.
+// together, but gradually, or runs at other seeds find other groups, so that the borders could as
+// well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one
+// crowd. `unknown`: it was not found out, for the `reason`.
 type VerdictKind string
 
 const (

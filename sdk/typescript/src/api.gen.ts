@@ -4749,11 +4749,17 @@ export interface RunVerdict {
   explanation: string;
   /**
    * `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
-   * gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of
-   * another, and the clusters cut through one crowd. `unknown`: it was not found out, for the
-   * `reason`.
+   * gradually, or runs at other seeds find other groups, so that the borders could as well be
+   * elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd.
+   * `unknown`: it was not found out, for the `reason`.
    */
   kind: VerdictKind;
+  /**
+   * How alike three runs at other seeds divide the users, the least (the adjusted Rand index): 1 is
+   * the same, 0 what chance brings about; `groups` is said from 0.95. Absent where users divide no
+   * better than one crowd.
+   */
+  agreement?: number;
   /**
    * The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
    * trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
@@ -5473,9 +5479,9 @@ export interface VerdictComparison {
 
 /**
  * `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
- * gradually, so that the borders could as well be elsewhere. `none`: no trait says anything of
- * another, and the clusters cut through one crowd. `unknown`: it was not found out, for the
- * `reason`.
+ * gradually, or runs at other seeds find other groups, so that the borders could as well be
+ * elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd.
+ * `unknown`: it was not found out, for the `reason`.
  */
 export type VerdictKind = "groups" | "continuum" | "none" | "unknown";
 
