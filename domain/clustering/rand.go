@@ -10,8 +10,8 @@ func AdjustedRand(a, b []uint16) float64 {
 		right[b[i]]++
 	}
 	both, ofLeft, ofRight := pairs(cells), pairs(left), pairs(right)
-	most := (ofLeft + ofRight) / 2
-	chance := float64(ofLeft / float64(max(1, len(a)*(len(a)-1)/2)) * ofRight) // not fused
+	most := float64((ofLeft + ofRight) / 2)
+	chance := float64(ofLeft / float64(max(1, len(a)*(len(a)-1)/2)) * ofRight) // neither is fused
 	if most == chance {
 		return 1 // both are one cluster, or nobody is with another
 	}
