@@ -159,15 +159,10 @@ type Client struct {
 }
 
 // ChangeClient renames a client or changes its settings.
-// Faults: busy, catching_up, client_unknown, consent_layer_unknown, idempotency_key_reused, invalid,
-// quarantined, stale.
+// Faults: busy, catching_up, client_unknown, idempotency_key_reused, invalid, quarantined, stale.
 func (c *Commands) ChangeClient(ctx context.Context, call Call, change ClientChange) (Client, error) {
 	if always := change.Settings.MatchRule; always != nil {
-		bounds, err := c.bounds(ctx, call.Client, "")
-		if err != nil {
-			return Client{}, err
-		}
-		if err := checkMatchRule("/settings/match_rule", *always, bounds); err != nil {
+		if err := c.checkMatchRule(ctx, call.Client, "/settings/match_rule", *always, false, nil); err != nil {
 			return Client{}, err
 		}
 	}

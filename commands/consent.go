@@ -48,7 +48,7 @@ type ConsentLayer struct {
 // DefineConsentLayer makes a consent layer.
 // Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
 func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name string, paths []string, matchRule string) (ConsentLayer, error) {
-	if err := c.checkLayerRule(ctx, call.Client, "/match_rule", matchRule, paths); err != nil {
+	if err := c.checkMatchRule(ctx, call.Client, "/match_rule", matchRule, true, paths); err != nil {
 		return ConsentLayer{}, err
 	}
 	layer := id.Next[id.ConsentLayer](c.ids(call, "consent layer"))
@@ -75,22 +75,11 @@ func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.C
 			}
 			for _, e := range events {
 				changed := e.(event.ConsentLayerChanged)
-				err = c.checkLayerRule(ctx, call.Client, pointer, changed.MatchRule, changed.TraitPaths)
+				err = c.checkMatchRule(ctx, call.Client, pointer, changed.MatchRule, true, changed.TraitPaths)
 			}
 			return events, err
 		})
 	return layerAfter(outcome), err
-}
-
-// checkLayerRule refuses a match rule that is wrong, or reads more than a layer of some
-// paths permits; "" is none.
-func (c *Commands) checkLayerRule(ctx context.Context, client id.Client, pointer, text string, paths []string) error {
-	bounds, err := c.bounds(ctx, client, "")
-	if err != nil {
-		return err
-	}
-	bounds.Layered, bounds.Paths = true, paths
-	return checkMatchRule(pointer, text, bounds)
 }
 
 // RetireConsentLayer ends a layer: the fact is recorded, then the key is

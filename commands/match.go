@@ -234,7 +234,7 @@ func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, 
 func (c *Commands) among(ctx context.Context, client id.Client, asked rule.Filter, within event.Within) (filter *rule.Filter, err error) {
 	var bounds rule.Bounds
 	if within.MatchRule != "" {
-		if bounds, err = c.bounds(ctx, client, within.Layer); err != nil {
+		if bounds, err = c.boundsOf(ctx, client, within.Layer != "", within.TraitPaths); err != nil {
 			return nil, err
 		}
 	}
@@ -242,9 +242,10 @@ func (c *Commands) among(ctx context.Context, client id.Client, asked rule.Filte
 	return rule.Among(asked, within.MatchRule, bounds)
 }
 
-// checkMatchRule refuses a match rule that is wrong, or reads beyond some bounds, at a place
-// of a request; "" is none. A segment that it named would have to stay for ever.
-func checkMatchRule(pointer, text string, bounds rule.Bounds) error {
+// checkMatchRule refuses a match rule that is wrong, or reads what it may not, at a place of a
+// request: under a consent layer more than some paths; "" is none. A segment that it named
+// would have to stay for ever.
+func (c *Commands) checkMatchRule(ctx context.Context, client id.Client, pointer, text string, layered bool, paths []string) error {
 	if text == "" {
 		return nil
 	}
@@ -254,6 +255,10 @@ func checkMatchRule(pointer, text string, bounds rule.Bounds) error {
 	}
 	if len(parsed.Segments())+len(parsed.Layers())+len(parsed.Clusters())+len(parsed.Acts()) > 0 {
 		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "names a segment, a layer, a cluster or what users did, which a match rule may not"})
+	}
+	bounds, err := c.boundsOf(ctx, client, layered, paths)
+	if err != nil {
+		return err
 	}
 	return parsed.CheckAt(pointer, bounds)
 }

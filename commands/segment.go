@@ -166,20 +166,23 @@ func (c *Commands) refersOf(ctx context.Context, client id.Client, text string, 
 
 // bounds are what a rule may read of a client's users, under a consent layer or none.
 func (c *Commands) bounds(ctx context.Context, client id.Client, layer id.ConsentLayer) (rule.Bounds, error) {
+	if layer == "" {
+		return c.boundsOf(ctx, client, false, nil)
+	}
+	of, err := c.consentLayer(ctx, client, layer)
+	if err != nil {
+		return rule.Bounds{}, err
+	}
+	return c.boundsOf(ctx, client, true, of.TraitPaths)
+}
+
+// boundsOf are bounds where the paths of the layer are known.
+func (c *Commands) boundsOf(ctx context.Context, client id.Client, layered bool, paths []string) (rule.Bounds, error) {
 	decided, err := c.decisions(client)(ctx, eventstore.TraitSchemaStream(client), eventstore.End)
 	if err != nil {
 		return rule.Bounds{}, err
 	}
-	bounds := rule.Bounds{Decided: fold[domain.TraitSchema](decided.history).Sensitive()}
-	if layer == "" {
-		return bounds, nil
-	}
-	of, err := c.consentLayer(ctx, client, layer)
-	if err != nil {
-		return bounds, err
-	}
-	bounds.Layered, bounds.Paths = true, of.TraitPaths
-	return bounds, nil
+	return rule.Bounds{Layered: layered, Paths: paths, Decided: fold[domain.TraitSchema](decided.history).Sensitive()}, nil
 }
 
 // MakeSegmentsReady records that all users were judged by what was defined up to a
