@@ -82,6 +82,7 @@ func (c *Commands) DeleteSandbox(ctx context.Context, call Call, sandbox id.Clie
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (c *Commands) EndSandbox(ctx context.Context, call Call, sandbox id.Client) (Outcome, error) {
 	call = call.unconditional()
+	call.Causation = "" // as in OpenSandbox
 	inside := call
 	inside.Client = sandbox
 	ended, err := execute(ctx, c, inside, eventstore.SandboxStream(sandbox), false, c.last(inside),

@@ -141,7 +141,7 @@ func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	case event.SandboxAdded:
 		return p.Commands.OpenSandbox(ctx, call, event.SandboxStanding{Sandbox: e.Sandbox, Name: e.Name, ExpiresAt: e.ExpiresAt})
 	case event.ClientDeleted:
-		call.Client, call.Causation = e.Parent, "" // no history names what is in another
+		call.Client = e.Parent
 		_, err := p.Commands.EndSandbox(ctx, call, e.Client)
 		return err
 	case event.MemberRemoved:
