@@ -54,12 +54,10 @@ type admission struct {
 	edge       *edge
 	next       http.Handler
 	reads      *class
-	lookUps    *class       // what shares statements with others of its kind
-	lookingUp  []*operation // those
+	lookUps    *class // what shares statements with others of its kind
 	writes     *class
 	hashes     *class       // what hashes a password
-	hashing    []*operation // those
-	lines      []*operation // those that take or answer NDJSON, or last
+	apart      []*operation // those that are no plain reads and writes
 	problem    [2][]byte    // the answer, around the request's id
 	turnedAway atomic.Int64 // since the log told
 	told       atomic.Int64 // when it did, in Unix nanoseconds
@@ -98,14 +96,8 @@ func (e *edge) admission(next http.Handler) *admission {
 	e.waiting = long(n, waitingParts, shed.WithLabelValues("waiting"))
 	e.streams = long(max(n/streamsPart, 1), streamsParts, shed.WithLabelValues("streams"))
 	for _, op := range e.operations {
-		if op.streams || op.exports != "" || op.live || op.waits {
-			a.lines = append(a.lines, op)
-		}
-		if op.hashes {
-			a.hashing = append(a.hashing, op)
-		}
-		if op.looksUp {
-			a.lookingUp = append(a.lookingUp, op)
+		if op.streams || op.exports != "" || op.live || op.waits || op.hashes || op.looksUp {
+			a.apart = append(a.apart, op)
 		}
 	}
 	const mark = "id"
@@ -145,32 +137,22 @@ func (a *admission) class(method, path, query string, accept []string) *class {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
+	op := &operation{}
+	if at := slices.IndexFunc(a.apart, func(op *operation) bool { return op.method == method && fits(op.path, path) }); at >= 0 {
+		op = a.apart[at]
+	}
 	switch {
-	case !ofAPI(path), a.long(method, path, query, accept):
+	case !ofAPI(path), op.streams, op.wantsExport(accept), op.follows(query):
 		return nil
-	case isOf(a.lookingUp, method, path):
+	case op.looksUp:
 		return a.lookUps
 	case method == http.MethodGet:
 		return a.reads
-	case isOf(a.hashing, method, path):
+	case op.hashes:
 		return a.hashes
 	default:
 		return a.writes
 	}
-}
-
-func isOf(some []*operation, method, path string) bool {
-	return slices.ContainsFunc(some, func(op *operation) bool { return op.method == method && fits(op.path, path) })
-}
-
-// long tells a stream, whose operation has one, from what only says so.
-func (a *admission) long(method, path, query string, accept []string) bool {
-	for _, op := range a.lines {
-		if op.method == method && fits(op.path, path) {
-			return op.streams || op.wantsExport(accept) || op.follows(query)
-		}
-	}
-	return false
 }
 
 func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {
