@@ -23,8 +23,9 @@ const (
 	maxTraceTrouble = 500 // characters of it; it may quote all that a collector answered
 )
 
-// openTracing opens what sends spans to the collector, where one is configured. They wait in a bounded queue, away from the requests; those that
-// find it full are dropped. The SDK reads the other standard variables (OTEL_…).
+// openTracing opens what sends spans to the collector, where one is configured. They
+// wait in a bounded queue, away from the requests; those that find it full are dropped.
+// The SDK reads the other standard variables (OTEL_…).
 func (a *App) openTracing(ctx context.Context) error {
 	if a.Config.TracesURL == "" {
 		return nil

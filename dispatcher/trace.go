@@ -12,10 +12,10 @@ import (
 	"kindred/eventstore"
 )
 
-// tell makes the span of an attempt that has taken place, within the trace of the request
+// trace makes the span of an attempt that has taken place, within the trace of the request
 // that caused it. Neither an address nor a byte of what was sent or answered is in it, and
 // the receiver, who is a stranger, learns nothing of the trace.
-func (w *worker) tell(o outcome) {
+func (w *worker) trace(o outcome) {
 	if w.Tracing == nil || o.job.Trace == "" {
 		return
 	}

@@ -304,7 +304,7 @@ func (w *worker) deliver(ctx context.Context, j job) outcome {
 	o = w.landed(o)
 	made := o.verdict == delivered || o.verdict == failed
 	if made {
-		w.tell(o)
+		w.trace(o)
 	}
 	w.mu.Lock()
 	warn := false

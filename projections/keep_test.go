@@ -119,13 +119,13 @@ func TestSandboxesKeepNoMoreInMemoryThanTheirClient(t *testing.T) {
 
 // One client that asks for another rule each time has the others wait for one of these.
 func TestRulesToBeKeptAreOneOfEachClient(t *testing.T) {
-	source, w := id.Random(rand.Reader), newWishes()
+	source, w := id.Random(rand.Reader), newWantedQueue()
 	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
 	for i := range 100 {
-		w.ask(wanted{owner, fmt.Sprint("traits.a == ", i)})
-		w.ask(wanted{id.NextSandbox(source, owner), fmt.Sprint("traits.b == ", i)})
+		w.put(wanted{owner, fmt.Sprint("traits.a == ", i)})
+		w.put(wanted{id.NextSandbox(source, owner), fmt.Sprint("traits.b == ", i)})
 	}
-	w.ask(wanted{other, "traits.c == 1"})
+	w.put(wanted{other, "traits.c == 1"})
 	for _, want := range []wanted{{owner, "traits.a == 0"}, {other, "traits.c == 1"}} {
 		if got := w.take(<-w.owners); got != want {
 			t.Errorf("%v comes, not %v", got, want)
@@ -134,7 +134,7 @@ func TestRulesToBeKeptAreOneOfEachClient(t *testing.T) {
 	if len(w.owners) > 0 || len(w.of) > 0 {
 		t.Errorf("%d wait", len(w.owners))
 	}
-	w.ask(wanted{owner, "traits.a == 100"})
+	w.put(wanted{owner, "traits.a == 100"})
 	if got := w.take(<-w.owners); got.client != owner {
 		t.Errorf("%v comes", got)
 	}

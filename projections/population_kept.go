@@ -36,21 +36,21 @@ type wanted struct {
 	text   string
 }
 
-// wishes are the rules that are to be kept: of a client and its sandboxes one at a time,
+// wantedQueue holds the rules that are to be kept: of a client and its sandboxes one at a time,
 // however many they ask for, in the order of asking. Any goroutine may use it.
-type wishes struct {
+type wantedQueue struct {
 	mu     sync.Mutex
 	of     map[string]wanted // by owner
 	owners chan string
 }
 
-func newWishes() *wishes {
-	return &wishes{of: map[string]wanted{}, owners: make(chan string, maxPopulations)}
+func newWantedQueue() *wantedQueue {
+	return &wantedQueue{of: map[string]wanted{}, owners: make(chan string, maxPopulations)}
 }
 
-// ask asks for a rule, unless its owner waits for one, or too many do: the next request asks
+// put puts a rule in the queue, unless its owner waits for one, or too many do: the next request asks
 // again.
-func (w *wishes) ask(rule wanted) {
+func (w *wantedQueue) put(rule wanted) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	owner := rule.client.Owner()
@@ -65,7 +65,7 @@ func (w *wishes) ask(rule wanted) {
 }
 
 // take takes what an owner asked for.
-func (w *wishes) take(owner string) wanted {
+func (w *wantedQueue) take(owner string) wanted {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer delete(w.of, owner)
@@ -81,7 +81,7 @@ func (p *Populations) asking(client id.Client, pop *population, texts []string) 
 			k.used, k.judged = pop.askings, 0
 			marked = append(marked, text)
 		} else if pop.users.Len() > keptFrom {
-			p.wanted.ask(wanted{client, text})
+			p.wanted.put(wanted{client, text})
 		}
 	}
 	return marked

@@ -31,7 +31,7 @@ type Populations struct {
 	clients *lru.Cache[id.Client, *population]
 	layers  *lru.Cache[layerOf, *consentSet]
 	behind  chan id.Client // clients whose population is to be built anew
-	wanted  *wishes
+	wanted  *wantedQueue
 }
 
 // maxPopulations bounds how many clients are kept in memory.
@@ -43,7 +43,7 @@ const maxPopulations = 1024
 func NewPopulations(reader Reader, memory int64) (*Populations, error) {
 	p := &Populations{
 		Users: Users{Reader: reader}, Consent: Consent{reader}, Schemas: TraitSchemas{reader},
-		behind: make(chan id.Client, maxPopulations), wanted: newWishes(),
+		behind: make(chan id.Client, maxPopulations), wanted: newWantedQueue(),
 	}
 	p.memory.whole, p.memory.forget = memory, p.forget
 	var err error

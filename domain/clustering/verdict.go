@@ -38,8 +38,8 @@ var judged = [...]int{2, 3, 4, 6, 8, 12, 18, 27, 40}
 
 const judgedTolerance = 1e-2 // instead of tolerance
 
-// StableRand is the adjusted Rand index from which two runs say the same of the users.
-const StableRand = 0.95
+// stableRand is the adjusted Rand index from which two runs say the same of the users.
+const stableRand = 0.95
 
 // StableJaccard is the index from which a cluster counts as stable (Hennig 2007).
 const StableJaccard = 0.75
@@ -127,7 +127,7 @@ func Judge(ctx context.Context, t Trial) (Judgement, error) {
 			if err != nil {
 				return j, err
 			}
-			if j.Agreement = &agreement; agreement >= StableRand {
+			if j.Agreement = &agreement; agreement >= stableRand {
 				j.Verdict = Groups
 			}
 		}

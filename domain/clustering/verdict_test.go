@@ -116,7 +116,7 @@ func TestGroupsThatAreCutAnywhereAreNoGroups(t *testing.T) {
 	trial := Trial{Points: set.points, Traits: spansMadeUp(), Seed: 1, Threads: 2, MinSize: 10}
 	for k, want := range map[int]Verdict{3: Groups, 5: Continuum} {
 		j := mustJudge(t, trial.divided(t, k))
-		if j.Verdict != want || j.Agreement == nil || (*j.Agreement >= StableRand) != (want == Groups) {
+		if j.Verdict != want || j.Agreement == nil || (*j.Agreement >= stableRand) != (want == Groups) {
 			t.Errorf("three groups as %d are %s: %+v, %v", k, j.Verdict, j, j.Agreement)
 		}
 	}
