@@ -21,7 +21,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/semaphore"
 
 	"kindred/coalesce"
 	"kindred/domain/event"
@@ -113,7 +112,7 @@ func open(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*
 	a.Vault.Server = a.Progress.Server
 	a.Runner = &projector.Runner{
 		Pool: a.Pool, Leases: a.control, Log: a.Log, Name: processName(), Logger: logger, Now: time.Now,
-		Large: semaphore.NewWeighted(1), Progress: a.Progress, Metrics: projector.NewMetrics(a.metrics),
+		Large: make(chan struct{}, 1), Progress: a.Progress, Metrics: projector.NewMetrics(a.metrics),
 	}
 	if a.local == nil {
 		return a, nil

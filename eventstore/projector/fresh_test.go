@@ -221,6 +221,18 @@ func TestWhoIsHeldHoldsNobodyElseBack(t *testing.T) {
 	}
 }
 
+func TestALargeBatchThatSomebodyWaitsForTakesNoTurn(t *testing.T) {
+	w := newFixture(t)
+	w.rename(t, acme, numbered("renaming", 200)...)
+	r := w.runner("a")
+	r.Large = make(chan struct{}, 1)
+	r.Large <- struct{}{} // another projection's batch, which does not end
+	background(t, func(ctx context.Context) error { return r.Run(ctx, names{}) })
+	if got, err := w.newest(t.Context(), acme, false); err != nil || got != "renaming 199" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 func TestNamesAreFitForSQL(t *testing.T) {
 	if got := projector.ID(names{}); got != "names_2" {
 		t.Errorf("id %q", got)

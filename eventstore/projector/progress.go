@@ -239,19 +239,26 @@ func (p *Progress) waitForBatch(ctx context.Context, projectionID string, most t
 	if p == nil || most == 0 {
 		return false, nil
 	}
-	p.mu.Lock()
-	ask := p.projection(projectionID).asked
-	p.mu.Unlock()
 	moment := time.NewTimer(most)
 	defer moment.Stop()
 	select {
 	case <-moment.C:
 		return false, nil
-	case <-ask:
+	case <-p.asks(projectionID):
 		return true, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
+}
+
+// asks tells once that somebody waits for a projection.
+func (p *Progress) asks(projectionID string) <-chan struct{} {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.projection(projectionID).asked
 }
 
 func (p *Progress) projection(name string) *reached {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/semaphore"
 
 	"kindred/backoff"
 	"kindred/domain/event"
@@ -40,12 +39,12 @@ type Runner struct {
 	Logger *slog.Logger
 	Now    func() time.Time // for the lag in the metrics
 
-	Leases   *pgxpool.Pool       // for leases alone, so that no work keeps them waiting; nil: Pool
-	Large    *semaphore.Weighted // whose turn it is to apply a large batch; nil: everybody's
-	Progress *Progress           // told after each commit; may be nil
-	Metrics  *Metrics            // may be nil
-	Lease    time.Duration       // 0: 2.5 s
-	Pause    time.Duration       // before leading again after giving up; 0: 5 s
+	Leases   *pgxpool.Pool // for leases alone, so that no work keeps them waiting; nil: Pool
+	Large    chan struct{} // of capacity 1: held while a large batch is applied; nil: any number are
+	Progress *Progress     // told after each commit; may be nil
+	Metrics  *Metrics      // may be nil
+	Lease    time.Duration // 0: 2.5 s
+	Pause    time.Duration // before leading again after giving up; 0: 5 s
 	// MaxLeftOut is how many events of a client may be left out of a projection
 	// before its part stops. 0: 1,000; below: none.
 	MaxLeftOut int
@@ -441,11 +440,14 @@ func (l *leader) transact(ctx context.Context, items []item,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(l.timeouts, 1))*cmp.Or(l.Batch, batchTimeout))
 	defer cancel()
-	if l.Large != nil && len(items) >= largeBatch { // not all at once: somebody waits for an append meanwhile
-		if err := l.Large.Acquire(ctx, 1); err != nil {
-			return Transient(fmt.Errorf("wait for a turn: %w", err))
+	if l.Large != nil && len(items) >= largeBatch {
+		select {
+		case l.Large <- struct{}{}:
+			defer func() { <-l.Large }()
+		case <-l.Progress.asks(l.projectionID): // whoever waits for it is not to wait for the others
+		case <-ctx.Done():
+			return Transient(fmt.Errorf("wait for a turn: %w", ctx.Err()))
 		}
-		defer l.Large.Release(1)
 	}
 	tx, err := l.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.start})
 	if err != nil {
