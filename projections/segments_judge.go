@@ -315,13 +315,17 @@ type judgedBatch struct {
 	noted
 }
 
-// batchOf reads the users that events are about: those whom no version is to judge are
-// only known to be there.
-func (c *segmented) batchOf(ctx context.Context, events []eventstore.Recorded) (*judgedBatch, error) {
-	g := &judgedBatch{
+func newBatch(c *segmented) *judgedBatch {
+	return &judgedBatch{
 		segmented: c, there: map[id.User]bool{}, users: map[id.User]*segmentUser{}, touched: map[id.User]*segmentUser{},
 		flips: flips{members: members{}}, noted: newNoted(),
 	}
+}
+
+// batchOf reads the users that events are about: those whom no version is to judge are
+// only known to be there.
+func (c *segmented) batchOf(ctx context.Context, events []eventstore.Recorded) (*judgedBatch, error) {
+	g := newBatch(c)
 	judged, about := map[string]bool{}, map[string]bool{}
 	for _, r := range events {
 		user := string(userOf(r.Event))
@@ -656,9 +660,9 @@ const (
 	eraseChangesOf    = `DELETE FROM segment_changes WHERE client = $1 AND user_id = ANY($2)`
 	insertSegmentUser = `
 INSERT INTO segment_users (client, id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due)
-SELECT $1, n.id, n.number, n.external, n.external_event, n.traits, n.traits_event, n.created_at, n.updated_at, n.versions::int[], n.due
-FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bytea[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::text[], $11::timestamptz[])
-	AS n (id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due)
+SELECT n.client, n.id, n.number, n.external, n.external_event, n.traits, n.traits_event, n.created_at, n.updated_at, n.versions::int[], n.due
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bytea[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::text[], $11::timestamptz[])
+	AS n (client, id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due)
 ON CONFLICT (client, id) DO UPDATE SET traits = excluded.traits, traits_event = excluded.traits_event,
 	updated_at = excluded.updated_at, versions = excluded.versions, due = excluded.due`
 	updateJudged = `
@@ -706,21 +710,9 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 			}
 		}
 	}
-	if len(kept) > 0 {
-		if err := do(ctx, c.tx, "write users of segments", insertSegmentUser, client,
-			column(kept, func(u *segmentUser) string { return string(u.id) }),
-			column(kept, func(u *segmentUser) int64 { return u.number }),
-			column(kept, func(u *segmentUser) []byte { return u.external.Box }),
-			column(kept, func(u *segmentUser) string { return string(u.external.Event) }),
-			column(kept, func(u *segmentUser) []byte { return u.traits.Box }),
-			column(kept, func(u *segmentUser) string { return string(u.traits.Event) }),
-			column(kept, func(u *segmentUser) time.Time { return u.createdAt }),
-			column(kept, func(u *segmentUser) time.Time { return u.updatedAt }),
-			column(kept, func(u *segmentUser) string { return intArray(u.versions) }),
-			column(kept, func(u *segmentUser) *time.Time { return u.due }),
-		); err != nil {
-			return err
-		}
+	of := slices.Repeat([]string{client}, len(kept))
+	if err := writeUsers(ctx, c.tx, of, kept); err != nil {
+		return err
 	}
 	if len(judged) > 0 {
 		if err := do(ctx, c.tx, "write judgements of users", updateJudged, client,
@@ -741,6 +733,25 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 		}
 	}
 	return c.writeMembers(ctx, f.members)
+}
+
+// writeUsers writes users, of a client each.
+func writeUsers(ctx context.Context, tx pgx.Tx, of []string, users []*segmentUser) error {
+	if len(users) == 0 {
+		return nil
+	}
+	return do(ctx, tx, "write users of segments", insertSegmentUser, of,
+		column(users, func(u *segmentUser) string { return string(u.id) }),
+		column(users, func(u *segmentUser) int64 { return u.number }),
+		column(users, func(u *segmentUser) []byte { return u.external.Box }),
+		column(users, func(u *segmentUser) string { return string(u.external.Event) }),
+		column(users, func(u *segmentUser) []byte { return u.traits.Box }),
+		column(users, func(u *segmentUser) string { return string(u.traits.Event) }),
+		column(users, func(u *segmentUser) time.Time { return u.createdAt }),
+		column(users, func(u *segmentUser) time.Time { return u.updatedAt }),
+		column(users, func(u *segmentUser) string { return intArray(u.versions) }),
+		column(users, func(u *segmentUser) *time.Time { return u.due }),
+	)
 }
 
 // intArray writes an array as Postgres reads it: arrays of arrays have no unnest.

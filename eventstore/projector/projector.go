@@ -56,6 +56,9 @@ type Prompt interface{ Prompt() }
 // applied with the log that opens it. What that takes differs from client to client, so
 // it is given the events of one at a time, and says by spend what it does for it.
 type Opener interface {
+	// ApplyUnopened applies what needs nothing opened, of all clients at once: a client has
+	// all of a batch applied by it, or nothing, which is the rest.
+	ApplyUnopened(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error)
 	ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client, batch []eventstore.Recorded, spend Spend) error
 }
 
@@ -70,8 +73,12 @@ func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, ba
 	if !ok {
 		return p.Apply(ctx, tx, batch)
 	}
+	rest, err := opener.ApplyUnopened(ctx, tx, batch)
+	if err != nil {
+		return err
+	}
 	byClient := map[id.Client][]eventstore.Recorded{}
-	for _, r := range batch {
+	for _, r := range rest {
 		byClient[r.Client] = append(byClient[r.Client], r)
 	}
 	for _, client := range slices.Sorted(maps.Keys(byClient)) {

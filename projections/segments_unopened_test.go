@@ -1,0 +1,60 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/projections"
+)
+
+// singly applies all events of each client by themselves.
+type singly struct{ projections.Segments }
+
+func (singly) ApplyUnopened(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) ([]eventstore.Recorded, error) {
+	return batch, nil
+}
+
+func TestClientsWithoutSegmentsAreAppliedTogetherAsTheyAreSingly(t *testing.T) {
+	w := newFixture(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	clients := []id.Client{w.acme, w.bolt, id.Next[id.Client](w.ids), id.Next[id.Client](w.ids)}
+	users := map[id.Client][]id.User{}
+	for n := range 200 {
+		client := clients[random.IntN(len(clients))]
+		of := users[client]
+		switch what := random.IntN(20); {
+		case len(of) == 0 || what < 10:
+			users[client] = append(of, w.create(client, fmt.Sprint("u", n), `{"n":1}`))
+		case what < 18:
+			w.change(client, of[random.IntN(len(of))], fmt.Sprintf(`{"n":%d}`, n))
+		case client != w.bolt:
+			w.erase(client, of[len(of)-1])
+			users[client] = of[:len(of)-1]
+		}
+	}
+	history := w.history()
+	history = append(history, history[len(history)/2:]...) // as a log holds them that was copied twice
+	var sizes []int
+	for left := len(history); left > 0; left -= sizes[len(sizes)-1] {
+		sizes = append(sizes, min(left, 1+random.IntN(60)))
+	}
+	tables := emptyTables(t, w, projections.NewSegments(w.reader))
+	together := tables.after(t, sizes, history)
+	tables.model = singly{projections.NewSegments(w.reader)}
+	want := tables.after(t, slices.Repeat([]int{1}, len(history)), history)
+	for table, rows := range want {
+		if !slices.Equal(rows, together[table]) {
+			t.Errorf("%s: %d rows singly, %d together, or others", table, len(rows), len(together[table]))
+		}
+	}
+	if len(together["segment_users"]) < 50 {
+		t.Errorf("%d users", len(together["segment_users"]))
+	}
+}
