@@ -32,7 +32,7 @@ type environ struct {
 func Commands(getenv func(string) string) []*cobra.Command {
 	e := environ{getenv}
 	return []*cobra.Command{
-		e.loginCommand(), e.logoutCommand(), e.whoamiCommand(), e.openCommand(), e.listenCommand(), e.triggerCommand(), e.eventsCommand(), e.usersCommand(), e.segmentsCommand(), e.sandboxesCommand(),
+		e.loginCommand(), e.logoutCommand(), e.whoamiCommand(), e.openCommand(), e.listenCommand(), e.triggerCommand(), e.eventsCommand(), e.usersCommand(), e.segmentsCommand(), e.clustersCommand(), e.sandboxesCommand(),
 	}
 }
 

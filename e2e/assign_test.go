@@ -3,6 +3,7 @@ package e2e
 import (
 	"math"
 	"net/http"
+	"strings"
 	"testing"
 
 	"kindred/httpapi"
@@ -10,7 +11,8 @@ import (
 
 func TestWhichClusterANewcomerWouldBeIn(t *testing.T) {
 	t.Parallel()
-	a := shared(t).signUp()
+	s := shared(t)
+	a := s.signUp()
 	layer := a.createLayer("age", "plan", "visits")
 	a.importUsers(60, groups)
 	a.grantAll(layer)
@@ -52,6 +54,23 @@ func TestWhichClusterANewcomerWouldBeIn(t *testing.T) {
 	}
 	if in := want[httpapi.Memberships](t, http.StatusOK, a.get("/api/v1/users/ext:newcomer/memberships")); len(in.Clusters) != 0 {
 		t.Error("it was put into a cluster")
+	}
+	sh := newShell(t, s.URL, a.createAPIKey("read").RawKey)
+	if out := sh.must("clusters", "list", "--layer", string(layer.ID)); strings.Count(out, "\n") != 3 || !strings.Contains(out, string(got.ClusterID)+"  20  ") {
+		t.Errorf("listed %q", out)
+	}
+	out := sh.must("clusters", "assign", "ext:newcomer", "--layer", string(layer.ID))
+	if !strings.HasPrefix(out, string(got.ClusterID)+"  "+got.Label) || strings.Count(out, "\n") != 4 || !strings.Contains(out, "visits  (missing") {
+		t.Errorf("told %q", out)
+	}
+	if of := asJSON[httpapi.ClusterAssignment](t, sh.must("clusters", "assign", "ext:newcomer", "--layer", string(layer.ID), "--json")); of.ClusterID != got.ClusterID {
+		t.Errorf("%+v", of)
+	}
+	if _, _, err := sh.run("clusters", "assign", "ext:newcomer"); err == nil || !strings.Contains(err.Error(), "layer") {
+		t.Errorf("without a layer: %v", err)
+	}
+	if _, _, err := sh.run("clusters", "assign", "ext:nobody", "--layer", string(layer.ID)); err == nil || !strings.Contains(err.Error(), "user_unknown") {
+		t.Errorf("of nobody: %v", err)
 	}
 	b := a.signIn()
 	b.wantPage(b.open("users/"+string(got.UserID)), "users/", "Which cluster it would be in", "/console/clusters/"+string(got.ClusterID))

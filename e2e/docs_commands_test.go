@@ -29,6 +29,7 @@ var notRun = map[string]string{
 	"bin/kindred login --url https://kindred.example.com":                                 "it asks for a password; it has tests of its own",
 	"bin/kindred listen --forward-to http://localhost:3000/hooks --events match.computed": "it listens until it is interrupted, and has tests of its own",
 	"SANDBOX=$(bin/kindred sandboxes create ci --expires-in 24h)":                         "it needs a login, and has tests of its own",
+	"bin/kindred clusters list --layer lay_…":                                             "it needs clusters, and has tests of its own",
 	"bin/kindred trigger cluster.drift_detected":                                          "it needs a sandbox, and has tests of its own",
 }
 
