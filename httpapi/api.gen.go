@@ -1309,7 +1309,7 @@ type AnalyticsCluster struct {
 	// Impressions How often it was shown to them.
 	Impressions int64 `json:"impressions"`
 
-	// Label What sets it apart.
+	// Label What tells best who is in it.
 	//
 	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
@@ -1909,7 +1909,7 @@ type Cluster struct {
 	// Example: clu_0123456789abcdefghijklmnop
 	ID ClusterID `json:"id"`
 
-	// Label What sets it apart.
+	// Label What tells best who is in it.
 	//
 	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
@@ -1961,7 +1961,7 @@ type ClusterAssignment struct {
 	// Example: 1.2
 	Distance float64 `json:"distance"`
 
-	// Label What sets the cluster apart.
+	// Label What tells best who is in the cluster.
 	//
 	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
@@ -2107,7 +2107,7 @@ type ClusterMembership struct {
 	// Example: lay_0123456789abcdefghijklmnop
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
-	// Label What sets it apart.
+	// Label What tells best who is in it.
 	//
 	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
@@ -2148,7 +2148,7 @@ type ClusterSummary struct {
 	// Example: clu_0123456789abcdefghijklmnop
 	ID ClusterID `json:"id"`
 
-	// Label What sets it apart.
+	// Label What tells best who is in it.
 	//
 	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`
@@ -2748,7 +2748,7 @@ type DeliveryCluster struct {
 	// Example: clu_0123456789abcdefghijklmnop
 	ID string `json:"id"`
 
-	// Label What sets it apart.
+	// Label What tells best who is in it.
 	//
 	// Example: plan=pro (82 % v. 31 %), age over 52
 	Label string `json:"label"`

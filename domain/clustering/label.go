@@ -21,7 +21,7 @@ const (
 	maxLabelRunes = 40 // of a path, and of a level
 )
 
-// Label names a cluster by the two conditions that tell best who is in it.
+// Label names a cluster by the conditions, three at most, that tell best who is in it.
 type Label struct {
 	Text         string  // unlike that of every other cluster of the run
 	F1           float64 // of the conditions as a guess of who is in the cluster: the harmonic mean of precision and recall
@@ -46,14 +46,14 @@ func (s *survey) labels() []Label {
 	taken := map[string]bool{}
 	labels, names := make([]Label, 0, s.Result.K), newNaming(s)
 	for c := range s.Result.K {
-		conditions, f1 := names.pair(c)
-		said := make([]string, len(conditions))
-		for i, condition := range conditions {
+		told := names.tell(c)
+		said := make([]string, len(told.conditions))
+		for i, condition := range told.conditions {
 			said[i] = names.text(c, condition)
 		}
 		text := name(said, taken)
 		taken[text] = true
-		labels = append(labels, Label{Text: text, F1: f1, Conditions: conditions, Distinctions: s.distinctions(c, scales)})
+		labels = append(labels, Label{Text: text, F1: told.f1, Conditions: told.conditions, Distinctions: s.distinctions(c, scales)})
 	}
 	return labels
 }

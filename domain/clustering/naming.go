@@ -14,13 +14,15 @@ import (
 
 // How a label is looked for.
 const (
-	namedRows   = 512 // users of each cluster that conditions are tried on
-	gridEdges   = 16  // of a number: quantiles of everybody, and half as many of the cluster
-	triedPairs  = 64  // conditions of which all pairs are tried
-	refinements = 3   // of the bounds of a pair
+	namedRows   = 512  // users of each cluster that conditions are tried on
+	gridEdges   = 16   // of a number: quantiles of everybody, and half as many of the cluster
+	tried       = 64   // conditions of which all pairs are tried
+	triedPairs  = 16   // of which each is tried with a third one
+	refinements = 3    // of the bounds of each condition beside the others
+	leastAdded  = 0.02 // F1 that a condition must add, for a label is to be short
 )
 
-// Condition is one half of a label: a number is within bounds, or a level is held.
+// Condition is one part of a label: a number is within bounds, or a level is held.
 type Condition struct {
 	Path  string
 	Type  traits.Type
@@ -41,8 +43,8 @@ func (c *Condition) holds(number float64, levels uint64) bool {
 	return levels&c.bit != 0 != c.Not
 }
 
-// naming finds the pair of conditions that tells best who is in a cluster: that with the
-// largest F1, the harmonic mean of precision and recall (as Frost, Moshkovitz and
+// naming finds the conditions, three at most, that tell best who is in a cluster: those with
+// the largest F1, the harmonic mean of precision and recall (as Frost, Moshkovitz and
 // Rashtchian 2020 explain clusters by thresholds).
 type naming struct {
 	*survey
@@ -86,6 +88,14 @@ func grid(sorted []float64, parts int) (edges []float64) {
 	return edges
 }
 
+func (n *naming) everybody() members {
+	all := make(members, n.words)
+	for w := range all {
+		all[w] = math.MaxUint64
+	}
+	return all
+}
+
 // where are the sampled users that meet a condition.
 func (n *naming) where(c *Condition) members {
 	set := make(members, n.words)
@@ -105,6 +115,15 @@ func (n *naming) where(c *Condition) members {
 		}
 	}
 	return set
+}
+
+// and are the sampled users who are in both sets.
+func (a members) and(b members) members {
+	both := make(members, len(a))
+	for w := range a {
+		both[w] = a[w] & b[w]
+	}
+	return both
 }
 
 // score is the F1 of those who are in both sets as a guess of who is in a cluster.
@@ -135,12 +154,9 @@ func (n *naming) measure(cluster int, told, right, beta float64) float64 {
 
 // candidates are conditions that may name a cluster: the bounds of each number, and each
 // level, that tell best by themselves, and those that lose less of the cluster, which are
-// better halves of a pair.
+// better parts of a label.
 func (n *naming) candidates(cluster int) (all []Condition) {
-	everybody := make(members, n.words)
-	for w := range everybody {
-		everybody[w] = math.MaxUint64
-	}
+	everybody := n.everybody()
 	for i, t := range n.reader.traits {
 		best := [len(weighings)]Condition{}
 		most := [len(weighings)]float64{}
@@ -164,7 +180,7 @@ func (n *naming) candidates(cluster int) (all []Condition) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Condition) int { return cmp.Compare(b.alone, a.alone) })
-	return all[:min(len(all), triedPairs)]
+	return all[:min(len(all), tried)]
 }
 
 // weighings are how much more recall counts than precision.
@@ -236,50 +252,86 @@ func (n *naming) levels(cluster, trait int, try func(c Condition, told, right fl
 	}
 }
 
-// pair is the two conditions that tell best who is in a cluster, the more telling first; one
-// where another adds nothing; and their F1.
-func (n *naming) pair(cluster int) (best []Condition, f1 float64) {
+// guess is a few conditions, who meets them all, and their F1.
+type guess struct {
+	conditions []Condition
+	set        members
+	f1         float64
+}
+
+// tell is the conditions that tell best who is in a cluster, the more telling first, and
+// their F1: as few as need be, for each of the others would add less than leastAdded.
+func (n *naming) tell(cluster int) (best guess) {
 	all := n.candidates(cluster)
 	sets := make([]members, len(all))
 	for i := range all {
 		sets[i] = n.where(&all[i])
 	}
-	for i := range all {
-		for j := range i + 1 {
-			if i != j && all[i].trait == all[j].trait && numeric(all[i].Type) {
-				continue // one range says it
-			}
-			if s := n.score(cluster, sets[i], sets[j]); s > f1 {
-				best, f1 = []Condition{all[j], all[i]}, s
-				if i == j {
-					best = best[:1]
-				}
-			}
+	guesses := []guess{{set: n.everybody()}}
+	for _, kept := range []int{tried, triedPairs, 1} {
+		guesses = n.longer(cluster, guesses, all, sets, kept)
+		if len(guesses) == 0 {
+			break
+		}
+		if refined := n.refined(cluster, guesses[0]); refined.f1 >= best.f1+leastAdded {
+			best = refined
 		}
 	}
-	if len(best) == 2 {
-		for range refinements {
-			for half := range best {
-				best[half], f1 = n.refined(cluster, best[half], n.where(&best[1-half]), f1)
-			}
-		}
-	}
-	return best, f1
+	slices.SortStableFunc(best.conditions, func(a, b Condition) int { return cmp.Compare(b.alone, a.alone) })
+	return best
 }
 
-// refined finds the bounds of a number that tell best beside another condition.
-func (n *naming) refined(cluster int, c Condition, among members, f1 float64) (Condition, float64) {
-	if !numeric(c.Type) {
-		return c, f1
+// longer are the guesses with one condition more that tell best.
+func (n *naming) longer(cluster int, guesses []guess, all []Condition, sets []members, kept int) (longer []guess) {
+	type step struct {
+		guess, condition int
+		f1               float64
 	}
-	alone := c.alone
-	n.bounds(cluster, c.trait, among, func(other Condition, told, right float64) {
-		if s := n.measure(cluster, told, right, 1); s > f1 {
-			c, f1 = other, s
-			c.alone = alone
+	var steps []step
+	for g, guess := range guesses {
+		for i := range all {
+			if !slices.ContainsFunc(guess.conditions, all[i].repeats) {
+				steps = append(steps, step{g, i, n.score(cluster, guess.set, sets[i])})
+			}
 		}
-	})
-	return c, f1
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(b.f1, a.f1) })
+	for _, s := range steps[:min(len(steps), kept)] {
+		before := guesses[s.guess]
+		longer = append(longer, guess{append(slices.Clone(before.conditions), all[s.condition]), before.set.and(sets[s.condition]), s.f1})
+	}
+	return longer
+}
+
+// repeats says whether a condition is no other than one before: of a number, one range says it.
+func (c *Condition) repeats(before Condition) bool {
+	return c.trait == before.trait && (numeric(c.Type) || c.bit == before.bit)
+}
+
+// refined finds bounds of numbers that tell better beside the other conditions.
+func (n *naming) refined(cluster int, g guess) guess {
+	g.conditions = slices.Clone(g.conditions)
+	for range refinements {
+		for i := range g.conditions {
+			c := &g.conditions[i]
+			if !numeric(c.Type) {
+				continue
+			}
+			among, alone := n.everybody(), c.alone
+			for j := range g.conditions {
+				if j != i {
+					among = among.and(n.where(&g.conditions[j]))
+				}
+			}
+			n.bounds(cluster, c.trait, among, func(other Condition, told, right float64) {
+				if s := n.measure(cluster, told, right, 1); s > g.f1 {
+					g.conditions[i], g.f1 = other, s
+					g.conditions[i].alone = alone
+				}
+			})
+		}
+	}
+	return g
 }
 
 // text is such as "age over 52", "income 20,000 to 45,000", "joined_at in the last 90 days" or

@@ -147,7 +147,7 @@ func TestTheTextOfALabel(t *testing.T) {
 }
 
 // Three kinds that no one trait tells apart; most users are of the third.
-func TestALabelIsThePairThatTellsBestWhoIsInACluster(t *testing.T) {
+func TestALabelTellsBestWhoIsInACluster(t *testing.T) {
 	random := draws(3)
 	r := Result{K: 3, Centroids: make([][]float32, 3), Spreads: make([]float64, 3)}
 	var users []traits.Flat
@@ -172,6 +172,82 @@ func TestALabelIsThePairThatTellsBestWhoIsInACluster(t *testing.T) {
 		l := s.Labels[c]
 		if l.F1 < 0.99 || !strings.Contains(l.Text, starts) || c < 2 && !strings.Contains(l.Text, "plan=free") && !strings.Contains(l.Text, "plan≠pro") {
 			t.Errorf("%q, F1 %.3f", l.Text, l.F1)
+		}
+	}
+}
+
+// Users of three flags, of whom only those who hold all three are in cluster 1: a fourth
+// trait adds nothing, and is not named.
+func TestALabelHasAThirdConditionWhereItTells(t *testing.T) {
+	random := draws(4)
+	r := Result{K: 2, Centroids: make([][]float32, 2), Spreads: make([]float64, 2)}
+	var users []traits.Flat
+	for i := range 1600 {
+		age := 20 + 20*float64(i>>2&1) + 5*random.Float64()
+		f, err := traits.Flatten(fmt.Appendf(nil, `{"plan":"p%d","team":"t%d","age":%.1f,"noise":"n%d"}`, i&1, i>>1&1, age, random.IntN(3)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		users, r.Assignments = append(users, f), append(r.Assignments, uint16(i&7/7))
+	}
+	l := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users).Labels[1]
+	if l.F1 != 1 || len(l.Conditions) != 3 || strings.Contains(l.Text, "noise") {
+		t.Errorf("%q, F1 %.3f", l.Text, l.F1)
+	}
+}
+
+// Judged by every label that there is of three levels, held or not.
+func TestALabelTellsAsWellAsAnyOther(t *testing.T) {
+	const n, of, levels, clusters = 900, 5, 3, 3
+	for seed := range 6 {
+		random := draws(50, seed)
+		r := Result{K: clusters, Centroids: make([][]float32, clusters), Spreads: make([]float64, clusters)}
+		var users []traits.Flat
+		var said [n][of]int
+		for i := range n {
+			c := random.IntN(clusters)
+			raw := `{"a":0`
+			for d := range of {
+				if said[i][d] = (c + d*seed) % levels; random.IntN(5) < 2 {
+					said[i][d] = random.IntN(levels)
+				}
+				raw += fmt.Sprintf(`,"t%d":"l%d"`, d, said[i][d])
+			}
+			f, err := traits.Flatten([]byte(raw + "}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			users, r.Assignments = append(users, f), append(r.Assignments, uint16(c))
+		}
+		labels := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users).Labels
+		holds := func(condition, i int) bool {
+			return condition == 0 || (said[i][(condition-1)/levels/2] == (condition-1)%levels) != ((condition-1)/levels%2 == 1)
+		}
+		for c, l := range labels {
+			best := 0.0
+			for x := range 1 + 2*of*levels {
+				for y := range x + 1 {
+					for z := range y + 1 {
+						told, right, size := 0, 0, 0
+						for i, in := range r.Assignments {
+							meets := holds(x, i) && holds(y, i) && holds(z, i)
+							if meets {
+								told++
+							}
+							if int(in) == c {
+								size++
+								if meets {
+									right++
+								}
+							}
+						}
+						best = max(best, 2*float64(right)/float64(told+size))
+					}
+				}
+			}
+			if l.F1 > best+1e-9 || l.F1 < best-2*leastAdded {
+				t.Errorf("seed %d: %q has F1 %.3f, the best label %.3f", seed, l.Text, l.F1, best)
+			}
 		}
 	}
 }

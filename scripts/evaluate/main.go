@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 
 	"kindred/domain/clustering"
 )
@@ -75,7 +76,7 @@ func (e *evaluation) all(people []string, only string) error {
 // personas finds made-up groups again: at other seeds, as many as there are, and with
 // labels that tell who is in them.
 func (e *evaluation) personas() error {
-	var ari, labels, few, best []float64
+	var ari, labels, few, three, five []float64
 	for _, k := range []int{3, 8, 20, 30} {
 		for _, apart := range []float64{0.8, 1.2} {
 			p, err := e.population(world(e.seed+uint64(k), 400+80*k, k, apart)) //nolint:gosec // G115: k is positive
@@ -86,9 +87,11 @@ func (e *evaluation) personas() error {
 			if err != nil {
 				return err
 			}
-			ari, labels = append(ari, clustering.AdjustedRand(run.Assignments, personasOf(p.Len(), k))), append(labels, p.labelsF1(run)...)
+			ari = append(ari, clustering.AdjustedRand(run.Assignments, personasOf(p.Len(), k)))
+			of, ceiling := p.labelsF1(run), p.ceiling(run)
+			labels, five = append(labels, of...), append(five, slices.Repeat(ceiling[5:], run.K)...)
 			if k <= 8 {
-				few, best = append(few, p.labelsF1(run)...), append(best, p.ceiling(run)...)
+				few, three = append(few, of...), append(three, slices.Repeat(ceiling[3:4], run.K)...)
 			}
 			if apart > 1 && (k == 8 || k == 20 || k == 30) {
 				e.row(fmt.Sprintf("clusters of %d personas", k), fmt.Sprint(run.K), "within 2", max(run.K-k, k-run.K) <= 2)
@@ -99,8 +102,8 @@ func (e *evaluation) personas() error {
 		}
 	}
 	e.row("mean ARI with the personas", fmt.Sprintf("%.3f", mean(ari)), ">= 0.395", mean(ari) >= 0.395)
-	e.row("mean F1 of labels, 3 and 8 personas", fmt.Sprintf("%.3f", mean(few)), fmt.Sprintf(">= 0.98 of the best pair's %.3f", mean(best)), mean(few) >= 0.98*mean(best))
-	e.row("mean F1 of labels", fmt.Sprintf("%.3f", mean(labels)), ">= 0.9", mean(labels) >= 0.9)
+	e.row("mean F1 of labels, 3 and 8 personas", fmt.Sprintf("%.3f", mean(few)), fmt.Sprintf(">= 0.98 of the best three conditions' %.3f", mean(three)), mean(few) >= 0.98*mean(three))
+	e.row("mean F1 of labels", fmt.Sprintf("%.3f", mean(labels)), fmt.Sprintf(">= 0.9; five conditions at best %.3f", mean(five)), mean(labels) >= 0.9)
 	return nil
 }
 

@@ -109,9 +109,13 @@ func (p population) meets(flat traits.Flat, c clustering.Condition) bool {
 	return ok && v.Number > c.Over && v.Number <= c.UpTo
 }
 
-// ceiling is the F1 of the best pair of conditions of each cluster, of all pairs of ranges
-// between 24 quantiles and of levels, held or not.
-func (p population) ceiling(run clustering.Result) (of []float64) {
+// mostSearched are conditions of the labels that ceiling looks for.
+const mostSearched = 5
+
+// ceiling is the mean F1 of the best labels of so many conditions that are found, by place:
+// of ranges between 24 quantiles and of levels, held or not, where each step goes on from the
+// best of the one before, 150 and fewer.
+func (p population) ceiling(run clustering.Result) (of [1 + mostSearched]float64) {
 	words := (p.Len() + 63) / 64
 	var sets [][]uint64
 	add := func(holds func(i int) bool) {
@@ -159,6 +163,10 @@ func (p population) ceiling(run clustering.Result) (of []float64) {
 			}
 		}
 	}
+	everybody := make([]uint64, words)
+	for w := range everybody {
+		everybody[w] = math.MaxUint64
+	}
 	for c := range run.K {
 		in := make([]uint64, words)
 		for i, a := range run.Assignments {
@@ -166,32 +174,52 @@ func (p population) ceiling(run clustering.Result) (of []float64) {
 				in[i/64] |= 1 << (i % 64)
 			}
 		}
-		// Only conditions that hold for most of the cluster can be halves of a good pair.
-		size, best := run.Sizes[c], 0.0
-		var good [][]uint64
-		for _, set := range sets {
-			right := 0
-			for w := range set {
-				right += bits.OnesCount64(set[w] & in[w])
-			}
-			if 2*right >= size {
-				good = append(good, set)
-			}
+		guesses := []guess{{set: everybody}}
+		for n := 1; n <= mostSearched; n++ {
+			guesses = longer(guesses, sets, in, run.Sizes[c], 150>>(2*(n-1)))
+			of[n] += guesses[0].f1 / float64(run.K)
 		}
-		for i, a := range good {
-			for _, b := range good[:i+1] {
-				told, right := 0, 0
-				for w := range a {
-					both := a[w] & b[w]
-					told += bits.OnesCount64(both)
-					right += bits.OnesCount64(both & in[w])
-				}
-				best = max(best, 2*float64(right)/float64(told+size))
-			}
-		}
-		of = append(of, best)
 	}
 	return of
+}
+
+// guess is who meets some conditions.
+type guess struct {
+	set []uint64
+	f1  float64
+}
+
+// longer are the best guesses that have one condition more, or the same twice.
+func longer(guesses []guess, sets [][]uint64, in []uint64, size, most int) (longer []guess) {
+	type step struct {
+		guess, set int
+		f1         float64
+	}
+	best := map[float64]step{} // those with one F1 are the same, nearly
+	for g, guess := range guesses {
+		for s, set := range sets {
+			told, right := 0, 0
+			for w := range set {
+				both := guess.set[w] & set[w]
+				told += bits.OnesCount64(both)
+				right += bits.OnesCount64(both & in[w])
+			}
+			f1 := 2 * float64(right) / float64(told+size)
+			if _, known := best[f1]; !known {
+				best[f1] = step{g, s, f1}
+			}
+		}
+	}
+	f1s := slices.Sorted(maps.Keys(best))
+	slices.Reverse(f1s)
+	for _, f1 := range f1s[:min(len(f1s), max(1, most))] {
+		both := slices.Clone(guesses[best[f1].guess].set)
+		for w := range both {
+			both[w] &= sets[best[f1].set][w]
+		}
+		longer = append(longer, guess{both, f1})
+	}
+	return longer
 }
 
 // matches counts how often each user is shown to others, where some fill in

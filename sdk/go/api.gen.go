@@ -2491,7 +2491,7 @@ type AnalyticsCluster struct {
 	EngagementRate float64 `json:"engagement_rate"`
 	// How often it was shown to them.
 	Impressions int64 `json:"impressions"`
-	// What sets it apart.
+	// What tells best who is in it.
 	Label string `json:"label"`
 	// How many of them have seen the campaign.
 	Reach int64 `json:"reach"`
@@ -2913,7 +2913,7 @@ type Cluster struct {
 	FirstRunID string `json:"first_run_id"`
 	// The cluster's id, `clu_…`.
 	ID string `json:"id"`
-	// What sets it apart.
+	// What tells best who is in it.
 	Label string `json:"label"`
 	// How well the cluster holds together.
 	Quality ClusterQuality `json:"quality"`
@@ -2939,7 +2939,7 @@ type ClusterAssignment struct {
 	ConsentLayerID string `json:"consent_layer_id"`
 	// How far the user is from the mean of the cluster's members.
 	Distance float64 `json:"distance"`
-	// What sets the cluster apart.
+	// What tells best who is in the cluster.
 	Label string `json:"label"`
 	// The next nearest; null where there is one cluster alone.
 	NextClusterID *string `json:"next_cluster_id"`
@@ -3015,7 +3015,7 @@ type ClusterMembership struct {
 	ClusteringRunID string `json:"clustering_run_id"`
 	// The layer's id, `lay_…`.
 	ConsentLayerID string `json:"consent_layer_id"`
-	// What sets it apart.
+	// What tells best who is in it.
 	Label string `json:"label"`
 }
 
@@ -3050,7 +3050,7 @@ const (
 type ClusterSummary struct {
 	// The cluster's id, `clu_…`.
 	ID string `json:"id"`
-	// What sets it apart.
+	// What tells best who is in it.
 	Label string `json:"label"`
 	// How many members the run found.
 	Size int64 `json:"size"`
@@ -3394,7 +3394,7 @@ type DeliveryCheckStep struct {
 type DeliveryCluster struct {
 	// The cluster, `clu_…`.
 	ID string `json:"id"`
-	// What sets it apart.
+	// What tells best who is in it.
 	Label string `json:"label"`
 	// How many members the run found.
 	Size int64 `json:"size"`

@@ -2674,7 +2674,7 @@ export interface AnalyticsCluster {
   engagement_rate: number;
   /** How often it was shown to them. */
   impressions: number;
-  /** What sets it apart. */
+  /** What tells best who is in it. */
   label: string;
   /** How many of them have seen the campaign. */
   reach: number;
@@ -3098,7 +3098,7 @@ export interface Cluster {
   first_run_id: string;
   /** The cluster's id, `clu_…`. */
   id: string;
-  /** What sets it apart. */
+  /** What tells best who is in it. */
   label: string;
   /** How well the cluster holds together. */
   quality: ClusterQuality;
@@ -3124,7 +3124,7 @@ export interface ClusterAssignment {
   consent_layer_id: string;
   /** How far the user is from the mean of the cluster's members. */
   distance: number;
-  /** What sets the cluster apart. */
+  /** What tells best who is in the cluster. */
   label: string;
   /** The next nearest; null where there is one cluster alone. */
   next_cluster_id: string | null;
@@ -3209,7 +3209,7 @@ export interface ClusterMembership {
   clustering_run_id: string;
   /** The layer's id, `lay_…`. */
   consent_layer_id: string;
-  /** What sets it apart. */
+  /** What tells best who is in it. */
   label: string;
 }
 
@@ -3241,7 +3241,7 @@ export type ClusterStatus = "active" | "retired";
 export interface ClusterSummary {
   /** The cluster's id, `clu_…`. */
   id: string;
-  /** What sets it apart. */
+  /** What tells best who is in it. */
   label: string;
   /** How many members the run found. */
   size: number;
@@ -3604,7 +3604,7 @@ export interface DeliveryCheckStep {
 export interface DeliveryCluster {
   /** The cluster, `clu_…`. */
   id: string;
-  /** What sets it apart. */
+  /** What tells best who is in it. */
   label: string;
   /** How many members the run found. */
   size: number;

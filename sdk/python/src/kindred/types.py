@@ -247,7 +247,7 @@ class AnalyticsCluster(TypedDict):
     engagement_rate: float
     # How often it was shown to them.
     impressions: int
-    # What sets it apart.
+    # What tells best who is in it.
     label: str
     # How many of them have seen the campaign.
     reach: int
@@ -613,7 +613,7 @@ class Cluster(TypedDict):
     first_run_id: str
     # The cluster's id, `clu_…`.
     id: str
-    # What sets it apart.
+    # What tells best who is in it.
     label: str
     # How well the cluster holds together.
     quality: ClusterQuality
@@ -639,7 +639,7 @@ class ClusterAssignment(TypedDict):
     consent_layer_id: str
     # How far the user is from the mean of the cluster's members.
     distance: float
-    # What sets the cluster apart.
+    # What tells best who is in the cluster.
     label: str
     # The next nearest; null where there is one cluster alone.
     next_cluster_id: str | None
@@ -724,7 +724,7 @@ class ClusterMembership(TypedDict):
     clustering_run_id: str
     # The layer's id, `lay_…`.
     consent_layer_id: str
-    # What sets it apart.
+    # What tells best who is in it.
     label: str
 
 
@@ -751,7 +751,7 @@ class ClusterSummary(TypedDict):
     """A cluster, in short."""
     # The cluster's id, `clu_…`.
     id: str
-    # What sets it apart.
+    # What tells best who is in it.
     label: str
     # How many members the run found.
     size: int
@@ -1099,7 +1099,7 @@ class DeliveryCluster(TypedDict):
     """A cluster that the run found."""
     # The cluster, `clu_…`.
     id: str
-    # What sets it apart.
+    # What tells best who is in it.
     label: str
     # How many members the run found.
     size: int
