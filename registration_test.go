@@ -20,13 +20,13 @@ const unfolded = `
 campaign.engagement_recorded cluster.drift_detected cluster.formed cluster.kept cluster.retired
 clustering_run.assigned clustering_run.profiled consent.change_requested consent.granted_to_all consent.of_all_changed
 consent.withdrawn_from_all deliveries.ended end_user.traits_changed feed.interaction_recorded match.computed
-member.logged_in trait_schema.inferred webhook_key.made`
+member.logged_in segments.named trait_schema.inferred webhook_key.made`
 
 // unshown are the types of which the history alone tells, or an aggregate's next decision.
 const unshown = `
 campaign.spending_closed campaign.spending_opened client.abandoned client.snapshot_taken
 clustering_run.judging clustering_run.profiled consent.change_requested consent.granted_to_all consent.of_all_changed
-consent.withdrawn_from_all member.logged_in segment.snapshot_taken webhook.snapshot_taken`
+consent.withdrawn_from_all member.logged_in segment.snapshot_taken segments.named webhook.snapshot_taken`
 
 // part is what some folders say of events.
 type part struct {

@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -188,4 +189,80 @@ type nobodyNames struct{}
 
 func (nobodyNames) Naming(context.Context, id.Client, id.Segment) (id.Campaign, error) {
 	return "", nil
+}
+
+// Segments are retired while a campaign is drafted for one of them, and another one is
+// changed from one to the other: whatever the order, no campaign that goes on names what is
+// gone, and what was answered is so.
+func TestNoCampaignNamesARetiredSegmentHoweverRequestsInterleave(t *testing.T) {
+	orders := uint64(400)
+	if testing.Short() {
+		orders = 100
+	}
+	came := map[string]int{}
+	for seed := range orders {
+		w := newFixture(t)
+		w.Audiences = campaignsInLog{w}
+		_, call := w.client(t, "acme@example.com")
+		var named [2]id.Segment
+		for i := range named {
+			made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			named[i] = made.ID
+		}
+		terms := func(segment id.Segment) event.CampaignTerms {
+			terms := euros
+			terms.Audience, terms.Segments = "segments", &event.SegmentAudience{AnyOf: []id.Segment{segment}}
+			return terms
+		}
+		older, err := w.DraftCampaign(t.Context(), call, terms(named[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var retired [2]error
+		var drafted, changed error
+		retire := func(i int) func(*commands.Commands) {
+			return func(c *commands.Commands) { _, retired[i] = c.RetireSegment(t.Context(), call, named[i]) }
+		}
+		draft := func(c *commands.Commands) {
+			for range 2 { // the second time it repeats what it did
+				_, drafted = c.DraftCampaign(t.Context(), seeded(call, "k", "b"), terms(named[1]))
+			}
+		}
+		change := func(c *commands.Commands) {
+			_, changed = c.ChangeCampaign(t.Context(), call, older.ID, commands.ChangeCampaign{
+				Segments: terms(named[1]).Segments, Terms: func(event.CampaignTerms) event.CampaignTerms { return terms(named[1]) },
+			})
+		}
+		var run []func(*commands.Commands)
+		for _, one := range []func(*commands.Commands){retire(0), retire(1), draft, change} {
+			run = append(run, func(c *commands.Commands) { c.Audiences = campaignsInLog{w}; one(c) })
+		}
+		interleave(w, seed, run)
+		for i, err := range retired {
+			by, failed := campaignsInLog{w}.Naming(t.Context(), call.Client, named[i])
+			if failed != nil || err != nil && !fault.Is(err, "segment_in_use") {
+				t.Fatal(failed, err)
+			}
+			if err == nil && by != "" {
+				t.Errorf("order %d: the segment %d is retired, and %s names it", seed, i, by)
+			}
+			came[fmt.Sprint("retired ", i, err == nil)]++
+		}
+		for what, err := range map[string]error{"drafted": drafted, "changed": changed} {
+			if err != nil && (!fault.Is(err, "invalid") || retired[1] != nil) {
+				t.Errorf("order %d: %s: %v", seed, what, err)
+			}
+			if err == nil && retired[1] == nil {
+				t.Errorf("order %d: %s with a segment that is retired", seed, what)
+			}
+			came[fmt.Sprint(what, err == nil)]++
+		}
+	}
+	if len(came) != 8 {
+		t.Errorf("not everything came about: %v", came)
+	}
+	t.Log(came)
 }

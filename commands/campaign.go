@@ -17,8 +17,10 @@ type Campaign struct {
 	Position eventstore.Position // of what the command recorded; empty where that was nothing
 }
 
-// DraftCampaign makes a campaign that does not run yet.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined, stale.
+// DraftCampaign makes a campaign that does not run yet. One of whose segments another
+// request retires meanwhile is refused, and stays as a campaign that was cancelled.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
+// segment_unknown, stale.
 func (c *Commands) DraftCampaign(ctx context.Context, call Call, terms event.CampaignTerms) (Campaign, error) {
 	campaign := id.Next[id.Campaign](c.ids(call, "campaign"))
 	// All that a client may do to a campaign stands behind its first event: a
@@ -37,7 +39,7 @@ func (c *Commands) DraftCampaign(ctx context.Context, call Call, terms event.Cam
 	first := outcome.Recorded[0]
 	drafted := Campaign{Position: outcome.Position}
 	drafted.Apply(first.Event, first.RecordedAt)
-	return drafted, nil
+	return drafted, c.nameSegments(ctx, call, campaign, drafted.Segments, nil)
 }
 
 // ChangeCampaign is a partial update; what is nil stays, and so does the status
@@ -50,17 +52,24 @@ type ChangeCampaign struct {
 
 // ChangeCampaign changes a campaign's terms, and starts, pauses, resumes or
 // cancels it.
-// Faults: busy, campaign_not_running, campaign_over, campaign_unknown, consent_layer_unknown, invalid, stale.
+// Faults: busy, campaign_not_running, campaign_over, campaign_unknown, catching_up, consent_layer_unknown,
+// idempotency_key_reused, invalid, quarantined, segment_unknown, stale.
 func (c *Commands) ChangeCampaign(ctx context.Context, call Call, campaign id.Campaign, in ChangeCampaign) (Campaign, error) {
 	if err := c.checkAudience(ctx, call.Client, in.Segments); err != nil {
 		return Campaign{}, err
 	}
-	return c.campaign(ctx, call, campaign, func(state *domain.Campaign, now time.Time) ([]event.Event, error) {
+	var before event.CampaignTerms
+	changed, err := c.campaign(ctx, call, campaign, func(state *domain.Campaign, now time.Time) ([]event.Event, error) {
+		before = state.CampaignTerms
 		if call.IfMatch != nil && state.ID != "" && eventstore.Revision(state.Changes) != *call.IfMatch {
 			return nil, errStale()
 		}
 		return state.Change(in.Terms(state.CampaignTerms), in.Status, now)
 	})
+	if err != nil || changed.Position == "" {
+		return changed, err
+	}
+	return changed, c.nameSegments(ctx, call.unconditional(), campaign, in.Segments, &before)
 }
 
 // AdvanceCampaign does what a campaign's time has come for: it starts or

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -63,8 +64,9 @@ type Audiences interface {
 }
 
 // RetireSegment ends a segment that neither another one nor a campaign names: the fact is
-// recorded, then the key is destroyed that sealed its rule. Of a campaign that is made in
-// the same moment nothing is known yet; it then shows nobody what that segment decides.
+// recorded, then the key is destroyed that sealed its rule. A campaign that is recorded after
+// Audiences was asked has yet to say so in the segments' stream (nameSegments): either that
+// conflicts with the retirement, which asks again, or it comes later and is refused.
 // Faults: building, busy, catching_up, idempotency_key_reused, quarantined, segment_in_use, segment_unknown,
 // stale.
 func (c *Commands) RetireSegment(ctx context.Context, call Call, segment id.Segment) (Outcome, error) {
@@ -139,6 +141,30 @@ func (c *Commands) checkAudience(ctx context.Context, client id.Client, of *even
 		return err
 	}
 	return segments.CheckAudience(*of)
+}
+
+// nameSegments records in the segments' stream that a campaign names an audience, once the
+// campaign has recorded it; nil: it names none. What was retired meanwhile is refused, as by
+// checkAudience, and taken back: what counted before counts again, and a campaign of which
+// nothing counted before is cancelled.
+func (c *Commands) nameSegments(ctx context.Context, call Call, campaign id.Campaign, of *event.SegmentAudience, before *event.CampaignTerms) error {
+	if of == nil {
+		return nil
+	}
+	_, refused := c.decideSegment(ctx, call, "", func(s *domain.Segments) ([]event.Event, error) {
+		return s.Name(event.SegmentsNamed{Campaign: campaign, Segments: *of})
+	})
+	if !fault.Is(refused, "invalid") {
+		return refused
+	}
+	call = call.unconditional()
+	_, err := c.campaign(ctx, call, campaign, func(state *domain.Campaign, _ time.Time) ([]event.Event, error) {
+		return state.TakeBack(of, before), nil
+	})
+	if err == nil && before != nil {
+		err = c.nameSegments(ctx, call, campaign, before.Segments, nil)
+	}
+	return cmp.Or(err, refused)
 }
 
 // segments are how a client's segments stand.

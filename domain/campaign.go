@@ -127,6 +127,20 @@ func (c *Campaign) Change(terms event.CampaignTerms, status string, now time.Tim
 	return append(events, moved...), err
 }
 
+// TakeBack takes back that the campaign is for an audience, where it still is: it is for
+// whom other terms say, or, where there are none (nil), over.
+func (c *Campaign) TakeBack(of *event.SegmentAudience, before *event.CampaignTerms) []event.Event {
+	switch {
+	case c.Over() || !sameSegments(c.Segments, of):
+		return nil
+	case before == nil:
+		return []event.Event{event.CampaignCancelled{Campaign: c.ID}}
+	}
+	terms := c.CampaignTerms
+	terms.Audience, terms.Clusters, terms.Segments = before.Audience, before.Clusters, before.Segments
+	return []event.Event{event.CampaignChanged{Campaign: c.ID, CampaignTerms: terms}}
+}
+
 // move changes the status because the client says so.
 func (c *Campaign) move(status string, now time.Time) ([]event.Event, error) {
 	switch {

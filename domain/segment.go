@@ -165,6 +165,12 @@ func (s *Segments) CheckAudience(of event.SegmentAudience) error {
 	return nil
 }
 
+// Name lets a campaign name segments.
+// Faults: invalid.
+func (s *Segments) Name(e event.SegmentsNamed) ([]event.Event, error) {
+	return []event.Event{e}, s.CheckAudience(e.Segments)
+}
+
 // Retire ends a segment that no other one refers to.
 // Faults: segment_in_use, segment_unknown.
 func (s *Segments) Retire(segment id.Segment) ([]event.Event, error) {

@@ -31,6 +31,13 @@ type (
 		fact
 		Segment id.Segment `json:"segment_id"`
 	}
+	// SegmentsNamed: a campaign names segments from now on, which stands here too: an
+	// append is atomic to one stream, and a segment that is retired is not named.
+	SegmentsNamed struct {
+		fact
+		Campaign id.Campaign     `json:"campaign_id"`
+		Segments SegmentAudience `json:"segments"`
+	}
 	// SegmentReady: all users were judged by what this stream defined up to one of its
 	// events, which counts from now on.
 	SegmentReady struct {
@@ -74,6 +81,7 @@ var segmentEvents = []definition{
 	define[SegmentDefined]("segment.defined", 2),
 	define[SegmentChanged]("segment.changed", 1),
 	define[SegmentRetired]("segment.retired", 1),
+	define[SegmentsNamed]("segments.named", 1),
 	define[SegmentReady]("segment.ready", 1),
 	define[SegmentsSnapshotTaken]("segment.snapshot_taken", 2),
 	define[SegmentsTimePassed]("segments.time_passed", 1),
