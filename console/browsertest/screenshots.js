@@ -21,6 +21,7 @@ try {
       await page.reload();
       await hand.soon("the head that this browser kept", () => page.waitForEvent("domcontentloaded", { timeout: 1000 }).catch(() => {}));
     }
+    await page.waitForFunction(() => !document.querySelector("[data-later]"));
     await page.screenshot({ path: `${folder}${name}.png`, animations: "disabled" });
     await context.close();
   };
