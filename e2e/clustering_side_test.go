@@ -44,7 +44,7 @@ func TestALargeClientLeavesRoomForSmallOnes(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
 	random := rand.New(rand.NewPCG(1, 2))
-	large, first := s.crowded(1_500, func(int) string {
+	large, first := s.crowded(600, func(int) string {
 		return fmt.Sprintf(`{"age":%d,"plan":"p%d","visits":%d}`, random.IntN(90), random.IntN(8), random.IntN(1000))
 	})
 	layers := []httpapi.ConsentLayer{first}
