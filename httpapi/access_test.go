@@ -200,6 +200,24 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
+func TestTheRateOfACallerIsKeptBesideThatOfOthers(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	e := serve(t, func(o *httpapi.Options) {
+		o.Limits = httpapi.Limits{TokenRate: 2, ClientRate: 100}
+		o.Now = func() time.Time { return now }
+	})
+	for range 4 {
+		for _, caller := range []string{"full", "viewer"} {
+			if answer, _ := e.send("GET", users, nil, token(caller)...); answer.StatusCode != 200 {
+				t.Errorf("%s: %d", caller, answer.StatusCode)
+			}
+		}
+	}
+	for _, caller := range []string{"full", "viewer"} {
+		e.problem(429, "rate_limited", "GET", users, "", token(caller)...)
+	}
+}
+
 func TestRateLimitsCanBeOff(t *testing.T) {
 	e := serve(t, func(o *httpapi.Options) { o.Limits = httpapi.Limits{Off: true, TokenRate: 1, ClientRate: 1} })
 	for range 10 {
