@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -16,6 +17,8 @@ type Format string
 const (
 	FormatNumber      Format = "1,234.5" // a text; a currency, a per cent sign and brackets for a negative one are passed over
 	FormatNumberComma Format = "1.234,5"
+	FormatUnit        Format = "1.5 kg" // as FormatNumber, with one unit behind all, or k for a thousand and M for a million
+	FormatUnitComma   Format = "1,5 kg"
 	FormatCode        Format = "code" // a number that is a name
 
 	FormatDayTime  Format = "YYYY-MM-DD hh:mm"
@@ -38,7 +41,9 @@ const (
 )
 
 // numberFormats, dateFormats, listFormats and placeFormats are tried in this order.
-func numberFormats() []Format { return []Format{FormatNumber, FormatNumberComma} }
+func numberFormats() []Format {
+	return []Format{FormatNumber, FormatNumberComma, FormatUnit, FormatUnitComma}
+}
 
 func dateFormats() []Format {
 	return []Format{
@@ -57,6 +62,13 @@ func (f Format) read(v Value) Value {
 		if v.Kind == Text {
 			if x, ok := spelledNumber(v.Text, f == FormatNumberComma); ok {
 				return Value{Path: v.Path, Kind: Number, Number: x}
+			}
+		}
+	case FormatUnit, FormatUnitComma:
+		if v.Kind == Text {
+			number, unit := unitOf(v.Text)
+			if x, ok := spelledNumber(number, f == FormatUnitComma); ok {
+				return Value{Path: v.Path, Kind: Number, Number: float64(x * times(unit))}
 			}
 		}
 	case FormatCode:
@@ -100,6 +112,7 @@ const (
 	secondsOfDay = 24 * 60 * 60
 	earliestUnix = 315_532_800   // 1980
 	latestUnix   = 4_102_444_800 // 2100
+	unixOf2000   = 946_684_800
 )
 
 func (f Format) parsed(text string) (float64, bool) {
@@ -209,6 +222,24 @@ func spelledNumber(text string, comma bool) (float64, bool) {
 		x = -x
 	}
 	return x + 0, true
+}
+
+// unitOf takes the letters from behind a number.
+func unitOf(text string) (number, unit string) {
+	text = strings.TrimSpace(text)
+	number = strings.TrimRightFunc(text, func(r rune) bool { return unicode.IsLetter(r) || strings.ContainsRune("°²³", r) })
+	return number, text[len(number):]
+}
+
+// times is by how much a letter behind a number multiplies it; 1 of a unit.
+func times(unit string) float64 {
+	switch unit {
+	case "k", "K":
+		return 1e3
+	case "M":
+		return 1e6
+	}
+	return 1
 }
 
 // bare takes the signs of currencies and of per cent from the ends of a number.

@@ -161,13 +161,13 @@ func (t *Trait) ofNumbers(known []Value) {
 		return
 	}
 	n := len(numbers)
-	if namesIdentifier(last, n) && distinct*10 >= n*9 {
+	if namesIdentifier(t.Path, n) && distinct*10 >= n*9 {
 		t.Type, t.Because = TypeExcluded, BecauseIdentifier
 		return
 	}
 	for _, f := range []Format{FormatDigits, FormatUnix, FormatUnixMS} {
-		if f == FormatUnix && !namesTime(t.Path) {
-			continue // a number of that size can be anything
+		if !namesTime(t.Path) && (f == FormatUnix || f == FormatUnixMS && slices.Min(numbers) < 1000*unixOf2000) {
+			continue // a number of that size can be anything, a phone number, too
 		}
 		if areDates(known, f)*100 >= len(known)*enough {
 			t.Type, t.Format, t.Because = TypeDate, f, BecauseFormat
@@ -175,7 +175,7 @@ func (t *Trait) ofNumbers(known []Value) {
 		}
 	}
 	switch {
-	case n >= fewestToJudge && distinct*100 >= n*98 && equallyLong(numbers):
+	case n >= fewestToJudge && (distinct*100 >= n*98 && equallyLong(numbers) || distinct == n && namesSomebody(last) && dealtOut(numbers)):
 		t.Type, t.Because = TypeExcluded, BecauseIdentifier
 	case namesKey(last) || namesCode(t.Path):
 		t.Type, t.Format, t.Because = TypeCategory, FormatCode, BecauseCode
@@ -190,20 +190,20 @@ func (t *Trait) ofNumbers(known []Value) {
 func (t *Trait) ofTexts(known []Value) {
 	texts, distinct := countKinds(known)[Text], distinctTexts(known)
 	last := lastWord(t.Path)
-	identifies := namesIdentifier(last, len(known))
+	identifies := namesIdentifier(t.Path, len(known))
 	if identifies && distinct*10 >= len(known)*9 {
 		t.Because = BecauseIdentifier
 		return
 	}
 	dates, format := t.bestDate(known)
-	if dates*100 >= len(known)*enough {
+	if dates*100 >= len(known)*enough && !(format == FormatDots && areVersions(known)) {
 		t.Type, t.Format, t.Because = TypeDate, format, BecauseFormat
 		if format == FormatDayMonth && areDates(known, FormatMonthDay) == dates {
 			t.Type, t.Format, t.Because = TypeExcluded, "", BecauseAmbiguous
 		}
 		return
 	}
-	if f, n := best(known, numberFormats(), TypeNumber); n*100 >= len(known)*enough && !identifies && !namesCode(t.Path) {
+	if f, n := best(known, numberFormats(), TypeNumber); n*100 >= len(known)*enough && !identifies && !namesCode(t.Path) && (f != FormatUnit && f != FormatUnitComma || haveOneUnit(known)) {
 		t.Type, t.Format, t.Because = TypeNumber, f, BecauseFormat
 		return
 	}
@@ -223,9 +223,13 @@ func (t *Trait) ofTexts(known []Value) {
 			return
 		}
 	}
-	t.Because = BecauseFreeText
-	if shared(distinct, texts) {
+	switch {
+	case distinct == len(known) && distinct >= fewestToJudge && !slices.ContainsFunc(known, mayRepeat):
+		t.Because = BecauseIdentifier
+	case shared(distinct, texts):
 		t.Type, t.Because = TypeCategory, BecauseFewLevels
+	default:
+		t.Because = BecauseFreeText
 	}
 }
 
@@ -395,6 +399,42 @@ func equallyLong(xs []float64) bool {
 	return low >= longIdentifier && len(numberText(low)) == len(numberText(high))
 }
 
+// mayRepeat tells what is short, or words, from identifiers, addresses and phone numbers,
+// which have digits or an @.
+func mayRepeat(v Value) bool { return len(v.Text) < 8 || !strings.ContainsAny(v.Text, "0123456789@") }
+
+// dealtOut tells whole numbers that were given to one each, from measures: none repeats,
+// where of as many that were drawn from their range some would, but for once in a thousand
+// times (the birthday problem: n people have n^2/2R pairs of one number of R).
+func dealtOut(xs []float64) bool {
+	const pairs = 7 // exp(-7) < 0.001
+	n := float64(len(xs))
+	return float64(n*n) >= 2*pairs*(slices.Max(xs)-slices.Min(xs)+1)
+}
+
+// haveOneUnit tells "180 cm" and "12k" from codes such as 12A and 12B, and from lengths in
+// centimetres and metres, which cannot be compared.
+func haveOneUnit(known []Value) bool {
+	units := map[string]bool{}
+	for _, v := range known {
+		if v.Kind == Text {
+			_, unit := unitOf(v.Text)
+			if times(unit) != 1 {
+				unit = ""
+			}
+			units[unit] = true
+		}
+	}
+	return len(units) == 1
+}
+
+// areVersions tells 8.1.10 from a date: no part of any has a 0 before, or a century.
+func areVersions(known []Value) bool {
+	return !slices.ContainsFunc(known, func(v Value) bool {
+		return len(v.Text) > len("31.12.99") || strings.HasPrefix(v.Text, "0") || strings.Contains(v.Text, ".0")
+	})
+}
+
 // embeddings tells arrays of many decimals, which are no sets.
 func embeddings(known []Value) bool {
 	arrays := 0
@@ -499,13 +539,26 @@ func namesKey(word string) bool {
 }
 
 // namesIdentifier: what the last word of a path names is an identifier where nearly
-// all differ. Some words have other meanings and need many values.
-func namesIdentifier(word string, values int) bool {
-	return namesKey(word) || slices.Contains([]string{
-		"isbn", "ean", "upc", "gtin", "sku", "imei", "iban", "bic", "ssn", "vat", "phone", "telephone", "telefon", "tel", "mobile", "fax", "msisdn",
-		"serial", "hash", "token", "email", "url", "username",
-	}, word) || values >= fewestToJudge && slices.Contains([]string{
-		"ref", "reference", "nr", "no", "number", "index", "row", "account", "login", "seq", "sequence", "unnamed",
+// all differ. Some words have other meanings and need many values; last_login is a time.
+func namesIdentifier(path string, values int) bool {
+	word := lastWord(path)
+	if namesKey(word) || slices.Contains([]string{
+		"isbn", "ean", "upc", "gtin", "sku", "imei", "iban", "bic", "ssn", "vat", "phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "msisdn",
+		"serial", "hash", "token", "email", "url", "username", "matricule",
+	}, word) {
+		return true
+	}
+	return values >= fewestToJudge && !namesTime(path) && (strings.HasSuffix(word, "nummer") || strings.HasSuffix(word, "number") || slices.Contains([]string{
+		"ref", "reference", "nr", "no", "num", "numero", "index", "row", "account", "login", "seq", "sequence", "unnamed",
+	}, word))
+}
+
+// namesSomebody: what never repeats is the number of whom or what the word names.
+func namesSomebody(word string) bool {
+	return slices.Contains([]string{
+		"customer", "client", "user", "member", "person", "patient", "employee", "student", "subject", "participant", "respondent", "applicant",
+		"case", "record", "entry", "line", "position", "order", "invoice", "ticket", "contract", "policy", "kunde", "mitglied", "zeile", "fall",
+		"auftrag", "rechnung", "vertrag", "cliente", "utilisateur", "adherent", "ligne", "commande", "facture", "socio", "pedido", "factura", "klient",
 	}, word)
 }
 

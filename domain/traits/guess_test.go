@@ -56,6 +56,11 @@ func exports() []exported {
 		{"postcode", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%05d", 1000+r.IntN(30))) }, TypeCategory, nil},
 		{"industryCode", func(r *rand.Rand, _ int) string { return fmt.Sprint(62 + r.IntN(9)) }, TypeCategory, nil},
 		{"area_code", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%03d", 30+r.IntN(20))) }, TypeCategory, nil},
+		{"line", func(_ *rand.Rand, i int) string { return fmt.Sprint(70_000 + 3*i) }, TypeExcluded, func(t Trait) bool { return t.Because == BecauseIdentifier }},
+		{"kundennummer", func(_ *rand.Rand, i int) string { return fmt.Sprint(1_000_003 * (i + 1) % 9_999_991) }, TypeExcluded, nil},
+		{"contact", func(r *rand.Rand, _ int) string { return fmt.Sprint(491_510_000_000 + r.Int64N(1e7)) }, TypeExcluded, nil},
+		{"call", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("+49 151 %07d", r.IntN(1e7))) }, TypeExcluded, func(t Trait) bool { return t.Because == BecauseIdentifier }},
+		{"flat", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%d%c", 1+r.IntN(9), 'A'+r.IntN(4))) }, TypeCategory, nil},
 		// sentinels
 		{"age", func(r *rand.Rand, _ int) string { return sometimes(r, 0.05, "-1", fmt.Sprint(18+r.IntN(70))) }, TypeNumber, max100},
 		{"height_cm", func(r *rand.Rand, _ int) string { return sometimes(r, 0.05, "999", fmt.Sprint(150+r.IntN(50))) }, TypeNumber, func(t Trait) bool { return t.Numbers.Max < 250 }},
@@ -99,6 +104,8 @@ func exports() []exported {
 		{"d9", func(r *rand.Rand, _ int) string { y, m, d := day(r); return fmt.Sprintf("%d%02d%02d", y, m, d) }, TypeDate, nil},
 		{"created_at", func(r *rand.Rand, _ int) string { return fmt.Sprint(1_500_000_000 + r.IntN(200_000_000)) }, TypeDate, nil},
 		{"last_seen", func(r *rand.Rand, _ int) string { return fmt.Sprint(1_500_000_000_000 + r.Int64N(200_000_000_000)) }, TypeDate, nil},
+		{"last_login", func(r *rand.Rand, _ int) string { return fmt.Sprint(1_500_000_000_000 + r.Int64N(200_000_000_000)) }, TypeDate, nil},
+		{"d10", date(func(y, m, d int) string { return fmt.Sprintf("%02d.%02d.%02d", d, m, y%100) }), TypeDate, nil},
 		{"signup", date(func(y, m, _ int) string { return fmt.Sprintf("%d-%02d", y, m) }), TypeDate, nil},
 		{"doubtful", date(func(y, m, d int) string { return fmt.Sprintf("%02d/%02d/%d", 1+d%12, m, y) }), TypeExcluded, func(t Trait) bool { return t.Because == BecauseAmbiguous }},
 		{"year", func(r *rand.Rand, _ int) string { return fmt.Sprint(1950 + r.IntN(70)) }, TypeNumber, nil},
@@ -114,6 +121,15 @@ func exports() []exported {
 		{"balance_text", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("(%d.50)", r.IntN(900))) }, TypeNumber, func(t Trait) bool { return t.Numbers.Max <= 0 }},
 		{"eur", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("EUR %d", 10+r.IntN(900))) }, TypeNumber, nil},
 		{"version", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("1.%d.3", r.IntN(9))) }, TypeCategory, nil},
+		{"release", func(r *rand.Rand, _ int) string {
+			return text(fmt.Sprintf("%d.%d.%d", 8+r.IntN(3), 1+r.IntN(3), 10+r.IntN(3)))
+		}, TypeCategory, nil},
+		{"length", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%d cm", 150+r.IntN(50))) }, TypeNumber, func(t Trait) bool { return t.Numbers.Max < 250 && t.Numbers.Min >= 150 }},
+		{"lengths", func(r *rand.Rand, _ int) string { return text([]string{"180 cm", "170 cm", "1.6 m"}[r.IntN(3)]) }, TypeCategory, nil},
+		{"gewicht", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%d,5 kg", 50+r.IntN(50))) }, TypeNumber, func(t Trait) bool { return t.Format == FormatUnitComma && t.Numbers.Max < 101 }},
+		{"fans", func(r *rand.Rand, _ int) string {
+			return text([]string{fmt.Sprintf("%.1fk", 1+r.Float64()), fmt.Sprint(r.IntN(1000)), "1.2M"}[r.IntN(3)])
+		}, TypeNumber, func(t Trait) bool { return t.Numbers.Max == 1.2e6 && t.Numbers.P50 < 2000 }},
 		{"body_mass_index", func(r *rand.Rand, _ int) string { return fmt.Sprint(18 + r.IntN(20)) }, TypeNumber, nil},
 		{"number_of_children", func(r *rand.Rand, _ int) string { return fmt.Sprint(r.IntN(6)) }, TypeNumber, nil},
 		{"salary", func(r *rand.Rand, _ int) string { return fmt.Sprint(20_000 + r.IntN(2_000_000)) }, TypeNumber, nil},
