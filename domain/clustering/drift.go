@@ -15,8 +15,8 @@ const (
 	MaxStanding = 20
 
 	leastPSI     = 0.15
-	falseAlarms  = 0.0025 // of a comparison, over all of its traits; of a run, times its clusters: under 2 % of four
-	leastMove    = 0.25   // standard deviations that a number must have moved by
+	falseAlarms  = 0.01 // of a run, over its clusters and their traits
+	leastMove    = 0.25 // standard deviations that a number must have moved by
 	leastJaccard = 0.6
 	leastGrowth  = 0.25 // of a size share, and of a cause that is told again
 	leastZ       = 4.0
@@ -120,12 +120,12 @@ func (d Drift) Severity() Severity {
 // members compares the two by the users in both runs.
 //
 // A trait has drifted if its PSI is over 0.15, of which half a standard deviation
-// makes more in any type, and over what chance alone exceeds
-// in one of four hundred comparisons: PSI times nm/(n+m) is distributed as
+// makes more in any type, and over what chance alone exceeds: PSI times nm/(n+m) is distributed as
 // chi-squared with one degree of freedom less than there are bins (Yurdakul and
-// Naranjo 2020), at a level shared out among the traits. A number has drifted, too,
-// if it moved by a quarter of a standard deviation, beyond chance at that level (the
-// rank sums of Wilcoxon 1945 on the bins).
+// Naranjo 2020). A number has drifted, too, if it moved by a quarter of a standard
+// deviation, beyond chance (the rank sums of Wilcoxon 1945 on the bins). Chance may bring
+// that about in one run of a hundred, which is shared out among its clusters by their
+// users, then among their traits, then among the two tests of a number (Bonferroni).
 func Compare(older, newer Profile, members Members, baseline Baseline) Drift {
 	d := Drift{Causes: []Cause{}, Traits: []TraitDrift{}}
 	if older.Users < DriftUsers || newer.Users < DriftUsers {
@@ -133,8 +133,12 @@ func Compare(older, newer Profile, members Members, baseline Baseline) Drift {
 	}
 	d.Judged = true
 	pairs := comparableTraits(older, newer)
+	share := float64(older.Users) / float64(max(older.Users, older.Total))
 	for _, pair := range pairs {
-		level := falseAlarms / float64(len(pairs))
+		level := falseAlarms * share / float64(len(pairs))
+		if numeric(pair[0].Type) {
+			level /= 2
+		}
 		t := pair[0].drift(pair[1], level)
 		t.Move, t.moved = pair[0].move(pair[1], level)
 		d.Traits = append(d.Traits, t)
