@@ -38,7 +38,7 @@ var rules = map[string][]string{
 	"eventstore/replay":    {"domain/id", "eventstore", "eventstore/audit", "pgx"},
 	"eventstore/projector": {"backoff", "eventstore", "domain/event", "domain/id", "domain/fault", "jobs", "postgres", "pgx", "watermill"},
 	"eventstore/tail":      {"eventstore", "domain/id"},
-	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "domain/rule", "eventstore", "eventstore/seal"},
+	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "domain/rule", "eventstore", "eventstore/seal", "semaphore"},
 	"commands/policies": {
 		"backoff", "commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
 		"eventstore", "eventstore/projector", "projections", "watermill",

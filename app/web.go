@@ -32,6 +32,7 @@ import (
 	"kindred/projections/streams"
 	"kindred/projections/travel"
 	"kindred/readapi"
+	"kindred/semaphore"
 )
 
 // api is the whole server interface: the halves that read and write, and the
@@ -114,6 +115,14 @@ func (a *App) Traveller() *travel.Traveller {
 	})
 }
 
+const (
+	// limit: imports | batches of imports, 512 lines or 1 MiB, that are appended and cannot be read yet | {importSlices}, {importSlices / 2} of a client | the import waits, for a batch {importPatience} at most
+	importSlices = 2
+	// limit: imports | batches that wait for their turn to be appended | {importsWaiting} | the import ends with 503 `busy`
+	importsWaiting = 1_024
+	importPatience = 2 * time.Second
+)
+
 // Commands wires what changes things.
 // Faults: building, busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
 func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
@@ -145,6 +154,10 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 			}
 			return nil
 		},
+	}
+	c.Slices = &semaphore.Semaphore{Places: importSlices, Half: true, Waiting: importsWaiting}
+	c.Shown = func(ctx context.Context, at eventstore.Position) {
+		reader.Progress.Follow(ctx, projections.Users{}, at, importPatience)
 	}
 	populations.Record, populations.Logger = c.RecordTraitSchema, a.logger
 	a.populations = populations

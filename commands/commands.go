@@ -20,6 +20,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/semaphore"
 )
 
 // Commands is everything that can be asked for.
@@ -49,6 +50,10 @@ type Commands struct {
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
 	Revoked func(ctx context.Context, client id.Client, subject string, at time.Time) error
+	// Slices are the places in which imports append what they read, nil for any number; Shown
+	// waits, a moment at most, until what stands at a place in the log can be read.
+	Slices *semaphore.Semaphore
+	Shown  func(ctx context.Context, at eventstore.Position)
 	// Imported is told what came of each import, or part of one. Nil: nobody counts.
 	Imported    func(ImportReport)
 	Keys        Keys

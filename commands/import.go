@@ -295,9 +295,41 @@ func creation(user id.User, external string, traits json.RawMessage) event.EndUs
 	}
 }
 
+// slice applies a batch once the import has a place for it, which it keeps until the batch
+// can be read: others read what they wrote behind no more than the slices under way.
+func (r *importing) slice(ctx context.Context, apply func() error) error {
+	c, client := r.commands, r.call.Client.Owner()
+	if c.Slices == nil {
+		return apply()
+	}
+	if !c.Slices.Take(ctx, client) {
+		return errBusy("imports")
+	}
+	defer c.Slices.Give(client)
+	if err := apply(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	at := r.report.Position
+	r.mu.Unlock()
+	c.Shown(ctx, at)
+	return nil
+}
+
 // apply appends what a batch creates, and upserts the rest one by one.
 func (r *importing) apply(ctx context.Context, batch importBatch) error {
-	opened, err := r.commands.Log.AppendOpenings(ctx, r.call.Client, batch.sealed)
+	var opened []eventstore.Opened
+	err := r.slice(ctx, func() (err error) {
+		if opened, err = r.commands.Log.AppendOpenings(ctx, r.call.Client, batch.sealed); err != nil {
+			return err
+		}
+		for _, o := range opened {
+			if o.Err == nil {
+				r.count(o.Recorded.Position, &r.report.Created)
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -306,7 +338,6 @@ func (r *importing) apply(ctx context.Context, batch importBatch) error {
 	for i, o := range opened {
 		switch {
 		case o.Err == nil:
-			r.count(o.Recorded.Position, &r.report.Created)
 		case moved(o.Err), errors.Is(o.Err, eventstore.ErrKeyed), errors.Is(o.Err, seal.ErrErased), errors.Is(o.Err, seal.ErrTaken):
 			rest = append(rest, batch.first[i])
 		default:
@@ -333,18 +364,24 @@ func (r *importing) upsertAll(ctx context.Context, lines []Imported) error {
 		}
 		users[line.ExternalID] = append(users[line.ExternalID], line)
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(importWorkers)
 	for names := range slices.Chunk(order, importLines) {
-		found, err := r.commands.Log.LookUp(ctx, r.call.Client, event.ExternalName, names...)
+		err := r.slice(ctx, func() error {
+			found, err := r.commands.Log.LookUp(ctx, r.call.Client, event.ExternalName, names...)
+			if err != nil {
+				return err
+			}
+			group, ctx := errgroup.WithContext(ctx)
+			group.SetLimit(importWorkers)
+			for i, external := range names {
+				group.Go(func() error { return r.upsertUser(ctx, users[external], id.User(found[i])) })
+			}
+			return group.Wait()
+		})
 		if err != nil {
-			return cmp.Or(group.Wait(), err)
-		}
-		for i, external := range names {
-			group.Go(func() error { return r.upsertUser(ctx, users[external], id.User(found[i])) })
+			return err
 		}
 	}
-	return group.Wait()
+	return nil
 }
 
 // upsertUser applies the lines of one user; found is whom their external id was

@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/fault"
+	"kindred/eventstore"
+	"kindred/semaphore"
 )
 
 // lines hands out an import's lines, some at a time, and then err.
@@ -339,5 +342,39 @@ func TestAnImportReadsAheadByBytes(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// What others wrote stands behind one batch of a client's imports at most, however many it
+// streams: the next one is appended once that can be read.
+func TestImportsAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFixture(t)
+		_, acme := w.client(t, "ada@example.com")
+		_, bolt := w.client(t, "bob@example.com")
+		shown := make(chan struct{})
+		w.Slices = &semaphore.Semaphore{Places: 2, Half: true, Waiting: 8}
+		w.Shown = func(context.Context, eventstore.Position) { <-shown }
+		const batch = 512
+		for i, call := range []commands.Call{acme, acme, acme, bolt} {
+			var users []commands.Imported
+			for n := range 2 * batch {
+				users = append(users, line(fmt.Sprint(i, "-", n), `{}`))
+			}
+			go func() {
+				if report, err := w.ImportUsers(t.Context(), call, "merge", lines(users, nil)); err != nil || report.Created != len(users) {
+					t.Errorf("%+v, %v", report, err)
+				}
+			}()
+		}
+		for round := range 8 {
+			synctest.Wait()
+			created := w.count(t, "end_user.created")
+			if most := min(2*(round+1), 8) * batch; created > most || round == 0 && created != most {
+				t.Errorf("%d are created after %d batches could be read", created, round)
+			}
+			shown <- struct{}{}
+		}
+		synctest.Wait()
 	})
 }

@@ -27,6 +27,8 @@ const (
 	lastPoll    = 160 * time.Millisecond // so that many that wait do not make it worse
 	// limit: requests | wait of a read for what was written | {maxWait} | 503 `stale`
 	maxWait = 2 * time.Second
+	// limit: imports | time after a read has waited, in which imports keep to what can be read | {waitedLately} | they go on as fast as they can
+	waitedLately = 10 * time.Second
 )
 
 // Progress is what a process knows of how far the followers have come: those
@@ -51,6 +53,7 @@ type reached struct {
 	position eventstore.Position
 	changed  chan struct{}
 	asked    chan struct{} // of capacity 1: somebody waits for the projection
+	waited   time.Time     // when a read last did; zero: never
 }
 
 // NewProgress makes a Progress that knows nothing. Run keeps it informed.
@@ -114,6 +117,9 @@ func (p *Progress) await(ctx context.Context, projectionID string,
 		return err
 	}
 	p.ask(projectionID)
+	p.mu.Lock()
+	p.projection(projectionID).waited = time.Now() //nolint:forbidigo // measured on the process's monotonic clock
+	p.mu.Unlock()
 	f := late()
 	w.late, f.Soon = *f, w.wait
 	return f
@@ -204,6 +210,35 @@ func (p *Progress) meets() (server int64, heard bool) {
 // known, and a channel that is closed once it has come further.
 func (p *Progress) Reached(of Projection) (eventstore.Position, <-chan struct{}) {
 	return p.look(ID(of))
+}
+
+// Follow waits, for a while at most, until a projection is known to have passed a position,
+// where reads have waited for that projection lately: else nobody is ahead of it.
+func (p *Progress) Follow(ctx context.Context, of Projection, position eventstore.Position, most time.Duration) {
+	enough := time.NewTimer(most)
+	defer enough.Stop()
+	for p.awaited(ID(of)) {
+		at, changed := p.look(ID(of))
+		if at >= position {
+			return
+		}
+		p.Ask(of)
+		select {
+		case <-changed:
+		case <-enough.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaited says whether a read has waited for a projection lately.
+func (p *Progress) awaited(projectionID string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	waited := p.projection(projectionID).waited
+	return !waited.IsZero() && time.Since(waited) < waitedLately
 }
 
 func (p *Progress) look(projectionID string) (eventstore.Position, <-chan struct{}) {
