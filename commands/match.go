@@ -58,7 +58,7 @@ type Filter interface {
 	// its first members, or reads more than a layer permits.
 	Ready(ctx context.Context, client id.Client, eventual bool, pointer string, segment id.Segment, within event.Within) error
 	// CheckNamed refuses a rule, at a place of a request, that names a segment of another
-	// consent layer than its own, or one that is blocked.
+	// consent layer than its own, or one that is blocked or judges its first members.
 	CheckNamed(ctx context.Context, client id.Client, eventual bool, pointer string, r *rule.Rule, layer id.ConsentLayer) error
 }
 

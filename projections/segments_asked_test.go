@@ -7,6 +7,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/testkit"
 )
 
@@ -39,7 +40,20 @@ func TestASegmentIsReadyWhereItMayBeAskedFor(t *testing.T) {
 			t.Errorf("%s: %+v", what, f)
 		}
 	}
+	names := func(what string, segment id.Segment, layer id.ConsentLayer, code string) {
+		t.Helper()
+		naming, err := rule.Parse(fmt.Sprintf(`!in_segment(%q)`, segment), rule.Users)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = w.model.CheckNamed(t.Context(), w.acme, true, "/here", naming, layer); code == "" && err != nil || code != "" && !fault.Is(err, code) {
+			t.Errorf("a filter that names one %s: %v, not %q", what, err, code)
+		}
+	}
 	w.catchUp(random)
+	names("that counts", layered, segmentLayers[0], "")
+	names("with no members yet", building, segmentLayers[0], "segment_building")
+	names("of another layer with no members yet", building, "", "invalid")
 	wants("of no layer, and asked so", w.acme, free, none, "")
 	wants("of no layer, whatever it reads", w.acme, beyond, none, "")
 	wants("of no layer, under one that permits what it reads", w.acme, free, in(0), "")
@@ -57,6 +71,7 @@ func TestASegmentIsReadyWhereItMayBeAskedFor(t *testing.T) {
 	w.catchUp(random)
 	wants("one whose new rule does not count yet", w.acme, beyond, in(0), "segment_building")
 	wants("one whose old rule counts", w.acme, beyond, none, "")
+	names("whose old rule counts", beyond, "", "")
 	w.segment(w.acme, event.SegmentReady{Revision: 6}) // of that change, behind four rules, a ready and another one
 	w.catchUp(random)
 	wants("one whose new rule counts", w.acme, beyond, in(0), "")
@@ -67,7 +82,11 @@ func TestASegmentIsReadyWhereItMayBeAskedFor(t *testing.T) {
 	w.layer(w.acme, segmentLayers[0], event.ConsentLayerChanged{Layer: segmentLayers[0], TraitPaths: []string{"plan"}})
 	w.catchUp(random)
 	wants("one that is blocked", w.acme, layered, in(0), "")
+	names("that is blocked", layered, segmentLayers[0], "invalid")
 	if got := fmt.Sprint(w.stored()[layered]); got != "[]" {
 		t.Errorf("its members are %s", got)
 	}
+	w.layer(w.acme, segmentLayers[0], event.ConsentLayerChanged{Layer: segmentLayers[0], TraitPaths: []string{"n", "plan"}})
+	w.catchUp(random)
+	names("that is not blocked any more, and has no members again yet", layered, segmentLayers[0], "segment_building")
 }

@@ -535,24 +535,27 @@ func (m Segments) Known(ctx context.Context, client id.Client, eventual bool, r 
 	return func(user id.User, facts rule.Facts) rule.Facts { return known[user].facts(facts) }, err
 }
 
-var namedSegments = `
-SELECT s.id, s.layer, coalesce((SELECT v.blocked IS NOT NULL FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves), false) AS blocked
-FROM segments s WHERE s.client = $1 AND s.id = ANY($2)`
+const namedSegments = `
+SELECT s.id, s.layer, coalesce(cardinality(v.blocked) > 0, false) AS blocked, coalesce(v.serves AND v.blocked IS NULL, false) AS counts
+FROM segments s LEFT JOIN LATERAL (
+	SELECT serves, blocked FROM segment_versions WHERE client = $1 AND segment = s.id ORDER BY serves DESC LIMIT 1) v ON true
+WHERE s.client = $1 AND s.id = ANY($2)`
 
 // CheckNamed refuses a rule at a place of a request that names a segment of another
-// consent layer than its own, or one that is blocked: whom that names is not known.
-// Faults: building, invalid, quarantined, stale.
+// consent layer than its own, or one that is blocked or judges its first members: whom that
+// names is not known.
+// Faults: building, invalid, quarantined, segment_building, stale.
 func (m Segments) CheckNamed(ctx context.Context, client id.Client, eventual bool, pointer string, r *rule.Rule, layer id.ConsentLayer) error {
 	if len(r.Segments()) == 0 {
 		return nil
 	}
 	type row struct {
-		segment id.Segment
-		layer   id.ConsentLayer
-		blocked bool
+		segment         id.Segment
+		layer           id.ConsentLayer
+		blocked, counts bool
 	}
 	found, err := query(ctx, m.Reader, m, client, eventual, namedSegments, []any{r.Segments()}, func(r *row) []any {
-		return []any{text(&r.segment), text(&r.layer), &r.blocked}
+		return []any{text(&r.segment), text(&r.layer), &r.blocked, &r.counts}
 	})
 	for _, s := range found {
 		switch {
@@ -560,6 +563,8 @@ func (m Segments) CheckNamed(ctx context.Context, client id.Client, eventual boo
 			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "in_segment names " + string(s.segment) + ", which is not of the same consent_layer_id"})
 		case s.blocked:
 			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "in_segment names " + string(s.segment) + ", which is blocked: whom it names is not known"})
+		case !s.counts:
+			err = errSegmentBuilding() // unless another one is refused
 		}
 	}
 	return err
