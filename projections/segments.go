@@ -188,6 +188,7 @@ type segmented struct {
 	layers   map[id.ConsentLayer]*segmentLayer
 	asked    asked                        // by the rules of the versions
 	readers  map[string][]*segmentVersion // by what they read, in order; see touched
+	set      *rule.Set                    // of all their rules
 	wanted   func(member string) bool     // of the traits, which are to be decoded; nil: all
 	unnamed  bool                         // no rule reads external ids, which stay sealed
 	steps    int                          // that judgements took so far
@@ -219,7 +220,8 @@ type segmentVersion struct {
 	layer      id.ConsentLayer
 	blocked    []string   // why it names nobody; nil: it does not
 	rule       *rule.Rule // nil: the segment was retired since, and the key of the rule is gone
-	reads      []string   // with what it reads by way of others; see touched
+	inSet      rule.InSet
+	reads      []string // with what it reads by way of others; see touched
 }
 
 func (v *segmentVersion) isBlocked() bool { return v.blocked != nil }

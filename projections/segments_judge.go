@@ -189,6 +189,7 @@ func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, d
 	}
 	facts := u.known.facts(*u.facts)
 	facts.Now = c.now
+	c.set.Next()
 	referred := map[int]bool{} // versions that others refer to, once they are judged
 	var names func(v *segmentVersion) bool
 	names = func(v *segmentVersion) bool {
@@ -211,7 +212,7 @@ func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, d
 			}
 			of = &its
 		}
-		truth, until, steps := v.rule.JudgeUntil(of)
+		truth, until, steps := v.inSet.JudgeUntil(of)
 		err = cmp.Or(err, c.took(judgeSteps+steps))
 		if !until.IsZero() && (due == nil || until.Before(*due)) {
 			due = &until

@@ -192,9 +192,10 @@ func actsOf(e event.Event) []string {
 
 // note notes what the versions read.
 func (c *segmented) note() {
-	c.asked, c.readers, c.unnamed = asked{}, map[string][]*segmentVersion{}, true
+	c.asked, c.readers, c.unnamed, c.set = asked{}, map[string][]*segmentVersion{}, true, rule.NewSet()
 	for _, v := range c.ordered {
 		if v.rule != nil {
+			v.inSet = c.set.Add(v.rule)
 			c.asked.by(v.rule)
 			c.unnamed = c.unnamed && !v.rule.ReadsExternalID()
 		}

@@ -93,7 +93,7 @@ func (c *compiler) explained(e ast.Expr, l logic) logic {
 	if err != nil {
 		return l
 	}
-	made := comparison{text, l}
+	made := comparison{text, len(c.comparisons), l}
 	c.comparisons = append(c.comparisons, made)
 	return made
 }

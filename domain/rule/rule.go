@@ -311,7 +311,10 @@ func (r *Rule) Judge(facts *Facts) Truth {
 // JudgeUntil is Judge, the earliest moment at which time alone may change that (zero:
 // never; what another segment says is left out of it), and what it took, in steps.
 func (r *Rule) JudgeUntil(facts *Facts) (truth Truth, until time.Time, steps int) {
-	j := &judgement{Facts: facts, most: r.most}
+	return r.judge(begin(facts, r.most))
+}
+
+func (r *Rule) judge(j *judgement) (truth Truth, until time.Time, steps int) {
 	truth = r.root.judge(j)
 	if j.steps > r.most {
 		return Unknown, time.Time{}, r.most
@@ -330,7 +333,7 @@ type Comparison struct {
 func (r *Rule) Explain(facts *Facts) []Comparison {
 	all := make([]Comparison, len(r.comparisons))
 	for i, c := range r.comparisons {
-		j := &judgement{Facts: facts, most: r.most}
+		j := begin(facts, r.most)
 		all[i] = Comparison{Text: c.text, Truth: c.judge(j), FlipsAt: j.flipsAt}
 	}
 	return all
@@ -342,7 +345,17 @@ type judgement struct {
 	element any       // of the list that exists or all looks at
 	flipsAt time.Time // the earliest moment at which a window ends or begins
 	steps   int
-	most    int // steps
+	most    int   // steps
+	args    []any // of the values that are being computed, each above those that it is one of
+	few     [8]any
+	set     *Set  // whose comparisons are judged once; nil: each is judged where it stands
+	numbers []int // that they have in it, in the order of the rule
+}
+
+func begin(facts *Facts, most int) *judgement {
+	j := &judgement{Facts: facts, most: most}
+	j.args = j.few[:0]
+	return j
 }
 
 // takes counts steps. Once there were too many, nothing is known any more.
@@ -380,7 +393,8 @@ type (
 	surely value
 	// comparison is a part that is explained by itself.
 	comparison struct {
-		text string
+		text  string
+		place int // among those of the rule
 		logic
 	}
 )

@@ -29,15 +29,16 @@ func weighed(args []value, weight func(known []any) int, f func(known []any) any
 		if j.takes(1) {
 			return nil
 		}
-		var few [3]any
-		known := few[:0]
+		at := len(j.args)
+		defer func() { j.args = j.args[:at] }()
 		for _, arg := range args {
 			v := arg(j)
 			if v == nil {
 				return nil
 			}
-			known = append(known, v)
+			j.args = append(j.args, v)
 		}
+		known := j.args[at:]
 		if weight != nil && j.takes(weight(known)) {
 			return nil
 		}

@@ -1,0 +1,92 @@
+package rule
+
+import "time"
+
+// Set is some rules that judge the same users: what several of them compare is judged once a
+// user. One goroutine at a time may use it.
+type Set struct {
+	numbers map[string]int // of comparisons, by their text
+	found   []found        // by number
+	user    int
+	idle    *judgement
+}
+
+// found is what was found of a comparison, of the user so numbered.
+type found struct {
+	user  int
+	truth Truth
+	until time.Time
+	steps int
+}
+
+// NewSet makes an empty set.
+func NewSet() *Set { return &Set{numbers: map[string]int{}, user: 1} }
+
+// InSet is a rule of a set.
+type InSet struct {
+	rule    *Rule
+	set     *Set
+	numbers []int // nil: it asks what depends on where the rule stands
+}
+
+// Add adds a rule.
+func (s *Set) Add(r *Rule) InSet {
+	in := InSet{rule: r, set: s}
+	if len(r.segments)+len(r.clusters) > 0 {
+		return in
+	}
+	in.numbers = make([]int, len(r.comparisons))
+	for i, c := range r.comparisons {
+		number, known := s.numbers[c.text]
+		if !known {
+			number = len(s.found)
+			s.numbers[c.text], s.found = number, append(s.found, found{})
+		}
+		in.numbers[i] = number
+	}
+	return in
+}
+
+// Next begins with another user, or with other facts of one.
+func (s *Set) Next() { s.user++ }
+
+// JudgeUntil is [Rule.JudgeUntil] of facts that are the same for all rules since Next, but for
+// InSegment and InCluster. It takes as many steps as if it stood alone.
+func (r InSet) JudgeUntil(facts *Facts) (truth Truth, until time.Time, steps int) {
+	j := r.set.idle
+	r.set.idle = nil // where the facts ask for another segment, its rule is judged meanwhile
+	if j == nil {
+		j = begin(facts, 0)
+	}
+	*j = judgement{Facts: facts, most: r.rule.most, args: j.args[:0], numbers: r.numbers}
+	if r.numbers != nil {
+		j.set = r.set
+	}
+	truth, until, steps = r.rule.judge(j)
+	r.set.idle = j
+	return truth, until, steps
+}
+
+func (c comparison) judge(j *judgement) Truth {
+	if j.set == nil {
+		return c.logic.judge(j)
+	}
+	known := &j.set.found[j.numbers[c.place]]
+	if known.user == j.set.user {
+		j.steps += known.steps
+		if !known.until.IsZero() {
+			j.flips(known.until)
+		}
+		return known.truth
+	}
+	before, steps := j.flipsAt, j.steps
+	j.flipsAt = time.Time{}
+	truth := c.logic.judge(j)
+	if j.steps <= j.most {
+		*known = found{j.set.user, truth, j.flipsAt, j.steps - steps}
+	}
+	if !before.IsZero() {
+		j.flips(before)
+	}
+	return truth
+}

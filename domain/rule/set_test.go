@@ -1,0 +1,53 @@
+package rule_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"kindred/domain/rule"
+)
+
+// A rule of a set says of whomever what it says alone, until the same moment, in as many steps.
+func TestARuleOfASetJudgesAsItDoesAlone(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	met := 0 // comparisons that two rules of a set share
+	rapid.Check(t, func(t *rapid.T) {
+		set, texts := rule.NewSet(), map[string]bool{}
+		var rules []*rule.Rule
+		var together []rule.InSet
+		for range rapid.IntRange(1, 6).Draw(t, "rules") {
+			text := drawLogic(t, 2, false).ours
+			if rapid.Bool().Draw(t, "window") {
+				text = "(" + text + ") || " + rapid.SampledFrom([]string{`within(traits.d, "2d")`, `older(traits.d, "1d")`, `in_segment("seg_00000000000000000000000001")`}).Draw(t, "part")
+			}
+			r, err := rule.Parse(text, rule.Users)
+			if err != nil {
+				t.Skip(err.Error())
+			}
+			for _, c := range r.Explain(&rule.Facts{}) {
+				if texts[c.Text] {
+					met++
+				}
+				texts[c.Text] = true
+			}
+			rules, together = append(rules, r), append(together, set.Add(r))
+		}
+		for range 4 {
+			set.Next()
+			facts := &rule.Facts{Traits: drawTraits(t, []string{"a", "b", "c", "o", "l"}, 2), Now: now}
+			facts.Traits["d"] = now.Add(-time.Duration(rapid.IntRange(0, 72).Draw(t, "hours")) * time.Hour).Format(time.RFC3339)
+			for i, r := range rules {
+				facts.InSegment = func(string) bool { return i%2 == 0 }
+				truth, until, steps := r.JudgeUntil(facts)
+				if got, at, took := together[i].JudgeUntil(facts); got != truth || !at.Equal(until) || took != steps {
+					t.Fatalf("rule %d: %v until %v in %d steps, alone %v until %v in %d", i, got, at, took, truth, until, steps)
+				}
+			}
+		}
+	})
+	if !t.Failed() && met < 20 {
+		t.Errorf("%d comparisons were shared", met)
+	}
+}
