@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -637,7 +638,11 @@ func (c *segmented) block(ctx context.Context, r eventstore.Recorded) error {
 	for _, v := range c.ordered {
 		c.reasons(v, reasons)
 	}
-	for _, v := range c.ordered {
+	// A rebuild renumbers fewer of them, so they do not take their turns by number.
+	bySegment := slices.SortedFunc(slices.Values(c.ordered), func(a, b *segmentVersion) int {
+		return cmp.Or(cmp.Compare(a.segment, b.segment), cmp.Compare(a.generation, b.generation))
+	})
+	for _, v := range bySegment {
 		number := c.next
 		c.next++
 		why := reasons[v.number]
