@@ -117,7 +117,7 @@ func (a *App) Traveller() *travel.Traveller {
 
 const (
 	// limit: imports | batches of imports, 512 lines or 1 MiB, that are appended and cannot be read yet | {importSlices}, {importSlices / 2} of a client | the import waits, for a batch {importPatience} at most
-	importSlices = 2
+	importSlices = 4
 	// limit: imports | batches that wait for their turn to be appended | {importsWaiting} | the import ends with 503 `busy`
 	importsWaiting = 1_024
 	importPatience = 2 * time.Second

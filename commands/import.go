@@ -295,7 +295,7 @@ func creation(user id.User, external string, traits json.RawMessage) event.EndUs
 	}
 }
 
-// slice applies a batch once the import has a place for it, which it keeps until the batch
+// slice applies a batch once the client has a place for it, which is kept until the batch
 // can be read: others read what they wrote behind no more than the slices under way.
 func (r *importing) slice(ctx context.Context, apply func() error) error {
 	c, client := r.commands, r.call.Client.Owner()
@@ -305,14 +305,17 @@ func (r *importing) slice(ctx context.Context, apply func() error) error {
 	if !c.Slices.Take(ctx, client) {
 		return errBusy("imports")
 	}
-	defer c.Slices.Give(client)
 	if err := apply(); err != nil {
+		c.Slices.Give(client)
 		return err
 	}
 	r.mu.Lock()
 	at := r.report.Position
 	r.mu.Unlock()
-	c.Shown(ctx, at)
+	go func() { // the next batch is appended while the models take in this one
+		defer c.Slices.Give(client)
+		c.Shown(context.WithoutCancel(ctx), at)
+	}()
 	return nil
 }
 

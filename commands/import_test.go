@@ -345,15 +345,15 @@ func TestAnImportReadsAheadByBytes(t *testing.T) {
 	})
 }
 
-// What others wrote stands behind one batch of a client's imports at most, however many it
-// streams: the next one is appended once that can be read.
+// What others wrote stands behind two batches of a client's imports at most, however many it
+// streams: the next one is appended once the first can be read.
 func TestImportsAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
 		_, acme := w.client(t, "ada@example.com")
 		_, bolt := w.client(t, "bob@example.com")
 		shown := make(chan struct{})
-		w.Slices = &semaphore.Semaphore{Places: 2, Half: true, Waiting: 8}
+		w.Slices = &semaphore.Semaphore{Places: 4, Half: true, Waiting: 8}
 		w.Shown = func(context.Context, eventstore.Position) { <-shown }
 		const batch = 512
 		for i, call := range []commands.Call{acme, acme, acme, bolt} {
@@ -367,14 +367,15 @@ func TestImportsAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
 				}
 			}()
 		}
-		for round := range 8 {
+		for round, created := 0, 0; created < 8*batch; round++ {
 			synctest.Wait()
-			created := w.count(t, "end_user.created")
-			if most := min(2*(round+1), 8) * batch; created > most || round == 0 && created != most {
+			created = w.count(t, "end_user.created")
+			if most := (3 + round) * batch; created > most || created == 0 {
 				t.Errorf("%d are created after %d batches could be read", created, round)
 			}
 			shown <- struct{}{}
 		}
+		close(shown)
 		synctest.Wait()
 	})
 }
