@@ -8,12 +8,12 @@ import (
 	"kindred/domain/splitmix"
 )
 
-// A null is users as they would be if there were no groups: each trait is spread
-// exactly as among the true users, and what one trait says of another is gone, or
+// A null is users as they would be if there were no groups: each trait, or block of
+// traits that say one thing, is spread exactly as among the true users, and what one trait says of another is gone, or
 // is what a single elongated cloud of users would have.
 type null struct {
 	points  Points
-	traits  []Span
+	blocks  []block
 	numbers []int       // the dimensions of numbers, in their order
 	sorted  [][]float32 // of each of numbers, its values
 	factor  [][]float64 // the lower triangle whose square is the correlation of numbers
@@ -25,8 +25,14 @@ type Span struct {
 	Number       bool // of one dimension, in which more is more
 }
 
+// block is traits that say one thing, which are dealt out together: mostly a single one.
+type block []Span
+
+// number says whether it is a number that goes with others by degrees.
+func (b block) number() bool { return len(b) == 1 && b[0].Number }
+
 func newNull(points Points, traits []Span, seed uint64) *null {
-	u := &null{points: points, traits: traits}
+	u := &null{points: points, blocks: blocks(points, traits)}
 	n := points.Len()
 	random := draws(seed, forScores)
 	normal := make([]float64, n)
@@ -35,10 +41,11 @@ func newNull(points Points, traits []Span, seed uint64) *null {
 	}
 	slices.Sort(normal)
 	scores := make([][]float64, 0, len(traits))
-	for _, t := range traits {
-		if !t.Number {
+	for _, b := range u.blocks {
+		if !b.number() {
 			continue
 		}
+		t := b[0]
 		column := make([]float32, n)
 		for i := range column {
 			column[i] = points.row(i)[t.First]
@@ -126,14 +133,14 @@ func cholesky(r [][]float64) [][]float64 {
 // shuffled draws users of whom no trait says anything of another.
 func (u *null) shuffled(seed uint64, number int) Points {
 	random := draws(seed, forShuffle, number)
-	return u.drawn(&random, func(t Span) bool { return true }, func(Points) {})
+	return u.drawn(&random, func(block) bool { return true }, func(Points) {})
 }
 
 // cloud draws users of a single cloud: its numbers have the correlations of the
 // true ones (a Gaussian copula), all else says nothing of another trait.
 func (u *null) cloud(seed uint64, number int) Points {
 	random := draws(seed, forCopula, number)
-	return u.drawn(&random, func(t Span) bool { return !t.Number }, func(p Points) {
+	return u.drawn(&random, func(b block) bool { return !b.number() }, func(p Points) {
 		n, d := p.Len(), len(u.numbers)
 		free, latent := make([]float64, d), make([][]float64, d)
 		for j := range latent {
@@ -158,17 +165,17 @@ func (u *null) cloud(seed uint64, number int) Points {
 	})
 }
 
-// drawn shuffles the traits that are to be among the users, each by itself, and
+// drawn shuffles the blocks that are to be among the users, each by itself, and
 // has the others made.
-func (u *null) drawn(random *splitmix.Source, shuffled func(Span) bool, others func(Points)) Points {
+func (u *null) drawn(random *splitmix.Source, shuffled func(block) bool, others func(Points)) Points {
 	n := u.points.Len()
 	p := Points{Data: make([]float32, len(u.points.Data)), Dims: u.points.Dims}
 	from := make([]int, n)
 	for i := range from {
 		from[i] = i
 	}
-	for _, t := range u.traits {
-		if !shuffled(t) {
+	for _, b := range u.blocks {
+		if !shuffled(b) {
 			continue
 		}
 		for i := n - 1; i > 0; i-- {
@@ -176,7 +183,9 @@ func (u *null) drawn(random *splitmix.Source, shuffled func(Span) bool, others f
 			from[i], from[j] = from[j], from[i]
 		}
 		for i, other := range from {
-			copy(p.row(i)[t.First:][:t.Width], u.points.row(other)[t.First:][:t.Width])
+			for _, t := range b {
+				copy(p.row(i)[t.First:][:t.Width], u.points.row(other)[t.First:][:t.Width])
+			}
 		}
 	}
 	others(p)

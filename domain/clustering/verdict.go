@@ -26,8 +26,9 @@ const (
 	judgedValues = 1 << 20 // values of the sample
 
 	nullDraws      = 39 // of each null
-	nullStarts     = 2
+	nullStarts     = 1
 	bootstrapDraws = 50
+	redrawnStarts  = 3 // of a draw of the bootstrap, the clusters themselves among them
 	otherSeeds     = 3
 	atMostByChance = 0.05
 )
@@ -287,7 +288,7 @@ func (t Trial) bootstrap(ctx context.Context, warm [][]float32, number int) ([]f
 	o.Seed, o.Warm = random.Uint64(), warm
 	f := newFit(points, o)
 	f.deep = 0
-	ended, err := f.tries(ctx, points, t.K, 1+nullStarts, func() {})
+	ended, err := f.tries(ctx, points, t.K, redrawnStarts, func() {})
 	if err != nil {
 		return nil, err
 	}

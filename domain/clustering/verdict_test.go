@@ -302,3 +302,33 @@ func TestTheLastNumberOfClustersStays(t *testing.T) {
 		}
 	}
 }
+
+// A category of four levels is exported as a column a level, a flag follows from another
+// category, and a number is written down twice, which is no block.
+func TestTraitsThatSayOneThingAreOneBlock(t *testing.T) {
+	t.Parallel()
+	random := draws(5)
+	trial := Trial{Points: Points{Dims: 12}, Seed: 5, Threads: 2}
+	for d := range 7 {
+		trial.Traits = append(trial.Traits, Span{d, 1, true})
+	}
+	trial.Traits = append(trial.Traits, Span{7, 3, false}, Span{10, 1, false}, Span{11, 1, false})
+	for range 300 {
+		row := make([]float32, 12)
+		row[0], row[1] = float32(gauss(&random)), float32(gauss(&random))
+		row[2] = row[0]
+		row[3+random.IntN(4)] = 1.5
+		level := random.IntN(3)
+		row[7+level] = 0.5
+		row[10] = float32(min(level, 1))
+		row[11] = float32(random.IntN(2))
+		trial.Points.Data = append(trial.Points.Data, row...)
+	}
+	want := []block{{{0, 1, true}}, {{1, 1, true}}, {{2, 1, true}}, {{3, 1, true}, {4, 1, true}, {5, 1, true}, {6, 1, true}}, {{7, 3, false}, {10, 1, false}}, {{11, 1, false}}}
+	if diff := cmp.Diff(want, blocks(trial.Points, trial.Traits)); diff != "" {
+		t.Errorf("blocks (-want +got):\n%s", diff)
+	}
+	if j := mustJudge(t, trial.divided(t, 4)); j.Verdict == Groups {
+		t.Errorf("one category, said in four columns, makes groups: %+v, %v", j, j.Cloud)
+	}
+}

@@ -56,9 +56,10 @@ func (e *evaluation) run(p population, o clustering.Options) (clustering.Result,
 	return clustering.Fit(e, p.Points, o)
 }
 
-func (e *evaluation) judge(p population, run clustering.Result) (clustering.Verdict, error) {
+// judge finds the verdict on a run that was asked for so many clusters; 0: it chose.
+func (e *evaluation) judge(p population, run clustering.Result, asked int) (clustering.Verdict, error) {
 	trial := clustering.Trial{
-		Points: clustering.Points{Dims: p.Dims}, Traits: clustering.Spans(p.schema, p.encoder), K: run.K, Seed: e.seed, Threads: e.threads,
+		Points: clustering.Points{Dims: p.Dims}, Traits: clustering.Spans(p.schema, p.encoder), K: run.K, Asked: asked, Seed: e.seed, Threads: e.threads,
 	}
 	for _, i := range clustering.DrawJudged(p.Len(), p.Dims, e.seed) {
 		trial.Points.Data = append(trial.Points.Data, p.Data[i*p.Dims:][:p.Dims]...)

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"kindred/domain/splitmix"
@@ -119,19 +121,91 @@ func personasOf(n, k int) []uint16 {
 	return of
 }
 
-// cloud are users without groups: six numbers, which share a factor that holds so much of
-// each, and two categories.
-func cloud(seed uint64, n int, shared float64) []string {
+// crowd is users without groups: six numbers, which share a factor that holds so much of each,
+// and two categories.
+type crowd struct {
+	name   string
+	shared float64
+	shape  func(random *splitmix.Source, numbers []float64) // nil: as they are
+	more   func(random *splitmix.Source, said map[string]any)
+	gaps   float64 // share of what is not said
+}
+
+func crowds() []crowd {
+	each := func(of func(x float64) float64) func(*splitmix.Source, []float64) {
+		return func(_ *splitmix.Source, numbers []float64) {
+			for d, x := range numbers {
+				numbers[d] = of(x)
+			}
+		}
+	}
+	return []crowd{
+		{name: "round"},
+		{name: "correlated by 0.5", shared: 0.5},
+		{name: "correlated by 0.9", shared: 0.9},
+		{name: "skewed, correlated by 0.5", shared: 0.5, shape: each(math.Exp)},
+		{name: "mostly 0, correlated by 0.5", shared: 0.5, shape: each(func(x float64) float64 { return max(0, x) })},
+		{name: "heavy-tailed (t of 2)", shape: func(random *splitmix.Source, numbers []float64) {
+			wide := math.Sqrt(-2 * math.Log(1-random.Float64()) / 2)
+			for d := range numbers {
+				numbers[d] /= max(wide, 1e-3)
+			}
+		}},
+		{name: "a cube", shape: func(random *splitmix.Source, numbers []float64) {
+			for d := range numbers {
+				numbers[d] = random.Float64()
+			}
+		}},
+		{name: "a ring", shape: func(random *splitmix.Source, numbers []float64) {
+			angle := 2 * math.Pi * random.Float64()
+			numbers[0], numbers[1] = 3*math.Cos(angle)+0.2*numbers[0], 3*math.Sin(angle)+0.2*numbers[1]
+		}},
+		{name: "correlated, two fifths not said", shared: 0.5, gaps: 0.4},
+		{name: "a column twice, one constant", shared: 0.3, more: func(_ *splitmix.Source, said map[string]any) {
+			said["copy"], said["source"] = said["number_a"], "web"
+		}},
+		{name: "a band of a number", shared: 0.3, more: func(_ *splitmix.Source, said map[string]any) {
+			said["band"] = fmt.Sprint("band ", math.Floor(said["number_a"].(float64)/70))
+		}},
+		{name: "cities and their countries", shared: 0.3, more: func(random *splitmix.Source, said map[string]any) {
+			at := random.IntN(9)
+			said["city"], said["country"] = fmt.Sprint("city ", at), fmt.Sprint("country ", at/3)
+		}},
+		{name: "a category one-hot", shared: 0.3, more: func(random *splitmix.Source, said map[string]any) {
+			at := random.IntN(4)
+			for level := range 4 {
+				said[fmt.Sprint("is_", 'a'+level)] = 0
+			}
+			said[fmt.Sprint("is_", 'a'+at)] = 1
+		}},
+	}
+}
+
+// people are n users of a crowd.
+func (c crowd) people(seed uint64, n int) []string {
 	random := splitmix.Source(seed)
 	people := make([]string, n)
 	for i := range people {
-		said, factor := map[string]any{}, gaussian(&random)
-		for d := range 6 {
-			x := math.Sqrt(shared)*factor + math.Sqrt(1-shared)*gaussian(&random)
+		said, factor, numbers := map[string]any{}, gaussian(&random), make([]float64, 6)
+		for d := range numbers {
+			numbers[d] = math.Sqrt(c.shared)*factor + math.Sqrt(1-c.shared)*gaussian(&random)
+		}
+		if c.shape != nil {
+			c.shape(&random, numbers)
+		}
+		for d, x := range numbers {
 			said[fmt.Sprintf("number_%c", 'a'+d)] = math.Round(1000*x) / 10
 		}
 		for d := range 2 {
 			said[fmt.Sprintf("level_%c", 'a'+d)] = fmt.Sprintf("l%d", min(random.IntN(4), random.IntN(4)))
+		}
+		if c.more != nil {
+			c.more(&random, said)
+		}
+		for _, path := range slices.Sorted(maps.Keys(said)) {
+			if random.Float64() < c.gaps {
+				delete(said, path)
+			}
 		}
 		people[i] = document(said)
 	}
