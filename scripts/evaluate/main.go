@@ -57,6 +57,7 @@ func (e *evaluation) all(people []string, only string) error {
 	}{
 		{"matches", func() error { return e.matches("personas", world(e.seed, 2_000, 8, 1.2)) }},
 		{"matches", func() error { return e.matches("census", people) }},
+		{"matches", func() error { return e.matchesOfCrowds() }},
 		{"personas", e.personas},
 		{"census", func() error { return e.census(people) }},
 		{"clouds", e.clouds},
@@ -67,6 +68,15 @@ func (e *evaluation) all(people []string, only string) error {
 			continue
 		}
 		if err := part.do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *evaluation) matchesOfCrowds() error {
+	for _, c := range crowds() {
+		if err := e.matches("a crowd, "+c.name, c.people(e.seed, 1_000)); err != nil {
 			return err
 		}
 	}
