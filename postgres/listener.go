@@ -169,6 +169,16 @@ func closeBounded(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
 	defer cancel()
 	_ = conn.Close(ctx) // nothing is lost with it
+	Cleaned(ctx, conn)
+}
+
+// Cleaned waits until what closing a connection asks of its server is done: where a wait on
+// it was given up, to cancel that. PgBouncer 1.18 ends where a process ends in between.
+func Cleaned(ctx context.Context, conn *pgx.Conn) {
+	select {
+	case <-conn.PgConn().CleanupDone():
+	case <-ctx.Done():
+	}
 }
 
 // begin listens to the channels of the followers there are, and tells these.

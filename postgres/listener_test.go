@@ -149,3 +149,39 @@ func TestAServerThatVanishesWithoutAWordIsNoticed(t *testing.T) {
 	vanished.Store(false)
 	h.want(t, "begin")
 }
+
+// counted is a connection that is counted until it is closed.
+type counted struct {
+	net.Conn
+	once *sync.Once
+	open *atomic.Int64
+}
+
+func (c counted) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// What is under way to a pooler when a process ends would be cut off: who has left has hung up.
+func TestWhoLeavesHasHungUp(t *testing.T) {
+	config := pgtest.New(t).Config().ConnConfig
+	var open atomic.Int64
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return counted{conn, new(sync.Once), &open}, nil
+	}
+	l := postgres.NewListener(config, nil)
+	for range 20 {
+		h := hear(t, l, "one")
+		h.want(t, "begin")
+		h.leave()
+		if n := open.Load(); n != 0 {
+			t.Fatalf("%d connections are open", n)
+		}
+	}
+}

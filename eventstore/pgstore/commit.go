@@ -226,6 +226,7 @@ func hangUp(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
+	postgres.Cleaned(ctx, conn)
 }
 
 // answerAll answers the requests of a batch that was committed: those that met their

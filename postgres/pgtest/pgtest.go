@@ -2,7 +2,7 @@
 // in place, on a server that the whole run shares. Nothing outlives the run.
 //
 // KINDRED_TEST_DATABASE_URL names the server (scripts/testpg sets it); without it, each
-// test binary starts a private one.
+// test binary starts a private one. KINDRED_TEST_POOLED=1 puts PgBouncer before it.
 package pgtest
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,15 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 // URL returns the URL of a fresh, migrated database, which is dropped when the test
 // ends, whoever is still connected to it.
 func URL(t testing.TB) string {
+	t.Helper()
+	if os.Getenv(envPooled) != "" {
+		return Pooled(t)
+	}
+	return direct(t)
+}
+
+// direct is the URL of such a database without PgBouncer, whatever the environment says.
+func direct(t testing.TB) string {
 	t.Helper()
 	template, err := sharedTemplate()
 	if err != nil {

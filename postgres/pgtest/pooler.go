@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	poolerPort  = "6432" // only part of the socket's file name
-	poolerConns = 300    // of one database; by default 20, and one kindred keeps more
+	envPooled   = "KINDRED_TEST_POOLED" // not empty: each database of URL is behind PgBouncer
+	poolerPort  = "6432"                // only part of the socket's file name
+	poolerConns = 300                   // of one database; by default 20, and one kindred keeps more
 )
 
 // sharedPooler is the socket directory of the PgBouncer of this test binary.
@@ -34,7 +35,7 @@ var sharedPooler = sync.OnceValues(func() (string, error) {
 // Pooled is URL through PgBouncer in session mode, as Debian configures it.
 func Pooled(t testing.TB) string {
 	t.Helper()
-	database := URL(t)
+	database := direct(t)
 	socket, err := sharedPooler()
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
