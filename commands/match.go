@@ -263,6 +263,19 @@ func (c *Commands) checkMatchRule(ctx context.Context, client id.Client, pointer
 	return parsed.CheckAt(pointer, bounds)
 }
 
+// MatchRuleBreaches lists what a match rule, of a consent layer with some paths or of the
+// client, reads and may not any more.
+func (c *Commands) MatchRuleBreaches(ctx context.Context, client id.Client, matchRule string, layered bool, paths []string) ([]rule.Breach, error) {
+	if matchRule == "" {
+		return nil, nil
+	}
+	bounds, err := c.boundsOf(ctx, client, layered, paths)
+	if err != nil {
+		return nil, err
+	}
+	return rule.MatchBreaches(matchRule, bounds)
+}
+
 // within makes sure that a user may be compared under a layer.
 func (c *Commands) within(ctx context.Context, client id.Client, user id.User, layer id.ConsentLayer) (event.Within, error) {
 	if layer == "" {

@@ -403,6 +403,10 @@ func goldenPages() map[string]golden {
 			"/api/v1/segments/seg_1":       kindred.Segment{ID: "seg_1", Name: "Acme", Rule: `traits.age > 30`, State: "blocked", CreatedAt: ago(72 * time.Hour), BlockedBy: []kindred.SegmentBlock{{Cause: "path_sensitive", Name: "age"}}},
 			"/api/v1/segments/seg_1/sizes": kindred.SegmentSizes{}, "/api/v1/segments/seg_1/changes": kindred.SegmentChangeList{}, "/api/v1/segments/seg_1/members": list([]kindred.SegmentMember{}),
 		}), "segments/seg_1", ""},
+		"settings-blocked": {"settings", full("Acme").plus(made{
+			"/api/v1/clients/cli_1":  kindred.ClientDetails{ID: "cli_1", Name: "Acme", CreatedAt: ago(72 * time.Hour), Settings: kindred.ClientSettings{MatchRule: new(`traits.sex in viewer.traits.seeks`), MatchRuleBlockedBy: []kindred.SegmentBlock{{Cause: "path_sensitive", Name: "sex"}}}},
+			"/api/v1/consent_layers": list([]kindred.ConsentLayer{{ID: "lay_1", Name: "Dating", TraitPaths: []string{"sex"}, MatchRule: new(`traits.sex in viewer.traits.seeks`), MatchRuleBlockedBy: []kindred.SegmentBlock{{Cause: "path_outside_layer", Name: "seeks"}}}}),
+		}), "settings", ""},
 		"traits-category": {"traits", full("Acme"), "traits?path=plan", ""},
 		"run-under-way": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{
 			ID: "run_1", ConsentLayerID: "lay_1", Status: "running", CreatedAt: ago(time.Second), Progress: &kindred.RunProgress{Phase: "fitting", Share: .4, ETASeconds: new(int64(3))},

@@ -241,7 +241,9 @@ func TestAMatchRuleReadsNothingSensitive(t *testing.T) {
 	refused("/match_rule", "religion", a.send("POST", layersPath, map[string]any{"name": "B", "trait_paths": []string{"religion"}, "match_rule": rule}))
 
 	sensitive("religion", false)
-	want[httpapi.ClientDetails](t, http.StatusOK, settings(`traits.plan == viewer.traits.plan`))
+	if by := want[httpapi.ClientDetails](t, http.StatusOK, settings(`traits.plan == viewer.traits.plan`)).Settings.MatchRuleBlockedBy; len(by) != 0 {
+		t.Errorf("blocked by %+v", by)
+	}
 	want[httpapi.ConsentLayer](t, http.StatusOK, a.send("PATCH", at, map[string]any{"match_rule": rule}))
 	const matches, feed = "/api/v1/users/ext:u0/matches", "/api/v1/users/ext:u0/feed?record=false"
 	for path, body := range map[string]map[string]any{"plan": {"record": false}, "religion": {"record": false, "consent_layer_id": layer.ID}} {
@@ -256,8 +258,19 @@ func TestAMatchRuleReadsNothingSensitive(t *testing.T) {
 		refused("/match_rule", path, a.send("POST", matches, body))
 		refused("/match_rule", path, a.get(query))
 	}
-	want[httpapi.ConsentLayer](t, http.StatusOK, a.send("PATCH", at, map[string]any{"name": "another name"}))
-	want[httpapi.ClientDetails](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"automatic_matching":{"on":true,"k":5,"min_score":0}}}`))
+	blockedBy := func(path string, got ...[]httpapi.SegmentBlock) {
+		t.Helper()
+		for i, by := range got {
+			if len(by) != 1 || by[0].Cause != httpapi.BlockedByPathSensitive || by[0].Name != path {
+				t.Errorf("%d: blocked by %+v, not by %s", i, by, path)
+			}
+		}
+	}
+	blockedBy("religion", want[httpapi.ConsentLayer](t, http.StatusOK, a.send("PATCH", at, map[string]any{"name": "another name"})).MatchRuleBlockedBy,
+		want[httpapi.ConsentLayer](t, http.StatusOK, a.get(at)).MatchRuleBlockedBy,
+		want[httpapi.ConsentLayerList](t, http.StatusOK, a.get(layersPath)).Data[0].MatchRuleBlockedBy)
+	blockedBy("plan", want[httpapi.ClientDetails](t, http.StatusOK, a.sendTo("PATCH", "", `{"settings":{"automatic_matching":{"on":true,"k":5,"min_score":0}}}`)).Settings.MatchRuleBlockedBy,
+		want[httpapi.ClientDetails](t, http.StatusOK, a.get(a.under(""))).Settings.MatchRuleBlockedBy)
 	testkit.Eventually(t, "everybody was looked at", func() bool {
 		return want[httpapi.Sweep](t, http.StatusOK, a.get("/api/v1/matching/sweep")).Pending == 0
 	})

@@ -1782,6 +1782,9 @@ type ClientSettings struct {
 	// MatchRule The match rule; left out where there is none.
 	MatchRule *string `json:"match_rule,omitempty"`
 
+	// MatchRuleBlockedBy What the match rule reads and may not any more: until the rule or that decision is another, matches and feeds are refused, and nothing is matched automatically. Left out where it may read all.
+	MatchRuleBlockedBy []SegmentBlock `json:"match_rule_blocked_by,omitempty"`
+
 	// MatchingRequiresLayer Off by default. While it is on, matches and feeds are refused without a `consent_layer_id`, and automatic matching cannot be on.
 	MatchingRequiresLayer MatchingRequiresLayer `json:"matching_requires_layer"`
 
@@ -2516,6 +2519,9 @@ type ConsentLayer struct {
 
 	// MatchRule The match rule; left out where there is none.
 	MatchRule *string `json:"match_rule,omitempty"`
+
+	// MatchRuleBlockedBy What the match rule reads and may not any more: until the rule or that decision is another, matches and feeds under the layer are refused. Left out where it may read all.
+	MatchRuleBlockedBy []SegmentBlock `json:"match_rule_blocked_by,omitempty"`
 
 	// Name What you call it.
 	//
@@ -4558,7 +4564,7 @@ type SegmentAudience struct {
 	NoneOf []SegmentID `json:"none_of,omitempty"`
 }
 
-// SegmentBlock One reason why a segment is blocked.
+// SegmentBlock One reason why a segment, or a match rule, is blocked.
 type SegmentBlock struct {
 	// Cause `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`: one that is sensitive and not allowed in the trait schema; `beside_paths`, `no_layer`: what no rule reads there; `layer_retired`; `segment_blocked`: it refers to a segment that is blocked.
 	Cause SegmentBlockCause `json:"cause"`

@@ -17,6 +17,10 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 	if err != nil {
 		return nil, err
 	}
+	blocks, err := a.matchRuleBlocks(ctx, c.Settings.MatchRule, projections.ConsentLayer{})
+	if err != nil {
+		return nil, err
+	}
 	return httpapi.GetClient200JSONResponse{
 		Body: httpapi.ClientDetails{
 			ID: c.ID, Name: c.Name, Slug: c.Slug, Status: httpapi.ClientActive, Tier: httpapi.TierGraph,
@@ -26,6 +30,7 @@ func (a *API) GetClient(ctx context.Context, _ httpapi.GetClientRequestObject) (
 				MatchingRequiresLayer: c.Settings.MatchingRequiresLayer,
 				AutomaticMatching:     httpapi.AutomaticMatching(c.Settings.AutomaticMatching),
 				MatchRule:             httpapi.OrNull(c.Settings.MatchRule),
+				MatchRuleBlockedBy:    blocks,
 			},
 			CreatedAt: httpapi.Time{Time: c.CreatedAt},
 		},

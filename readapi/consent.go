@@ -5,6 +5,7 @@ import (
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -14,6 +15,10 @@ import (
 func (a *API) ListConsentLayers(ctx context.Context, r httpapi.ListConsentLayersRequestObject) (httpapi.ListConsentLayersResponseObject, error) {
 	data, next, err := list(ctx, a, "consent_layers", r.Params.Limit, r.Params.Cursor, projections.Consent{Reader: a.Reader}.Layers,
 		func(l projections.ConsentLayer) eventstore.Position { return l.CreatedPosition }, layerBody)
+	for i := 0; i < len(data) && err == nil; i++ {
+		l := &data[i]
+		l.MatchRuleBlockedBy, err = a.matchRuleBlocks(ctx, httpapi.Or(l.MatchRule, ""), projections.ConsentLayer{ID: l.ID, TraitPaths: l.TraitPaths})
+	}
 	return httpapi.ListConsentLayers200JSONResponse{Data: data, NextCursor: next}, err
 }
 
@@ -23,10 +28,29 @@ func (a *API) GetConsentLayer(ctx context.Context, r httpapi.GetConsentLayerRequ
 	if err != nil {
 		return nil, err
 	}
+	body := layerBody(layer)
+	if body.MatchRuleBlockedBy, err = a.matchRuleBlocks(ctx, layer.MatchRule, layer); err != nil {
+		return nil, err
+	}
 	return httpapi.GetConsentLayer200JSONResponse{
-		Body:    layerBody(layer),
+		Body:    body,
 		Headers: httpapi.GetConsentLayer200ResponseHeaders{ETag: httpapi.ETag(int64(layer.Revision))},
 	}, nil
+}
+
+// matchRuleBlocks is what the match rule of a layer, or of the client, reads and may not.
+func (a *API) matchRuleBlocks(ctx context.Context, matchRule string, layer projections.ConsentLayer) ([]httpapi.SegmentBlock, error) {
+	if matchRule == "" {
+		return nil, nil
+	}
+	bounds, err := a.bounds(ctx, layer)
+	if err != nil {
+		return nil, err
+	}
+	breaches, err := rule.MatchBreaches(matchRule, bounds)
+	return each(breaches, func(b rule.Breach) httpapi.SegmentBlock {
+		return httpapi.SegmentBlock{Cause: httpapi.SegmentBlockCause(b.Cause), Name: b.Name}
+	}), err
 }
 
 // ListConsents lists the users who have granted a layer.

@@ -51,6 +51,10 @@ func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObj
 	if err != nil {
 		return nil, err
 	}
+	blocks, err := a.matchRuleBlocks(ctx, client.Settings.MatchRule, false, nil)
+	if err != nil {
+		return nil, err
+	}
 	return httpapi.ChangeClient200JSONResponse{
 		Body: httpapi.ClientDetails{
 			ID: client.ID, Name: client.Name, Slug: client.Slug, Status: domain.ClientStatus, Tier: domain.ClientTier,
@@ -60,6 +64,7 @@ func (a *API) ChangeClient(ctx context.Context, r httpapi.ChangeClientRequestObj
 				MatchingRequiresLayer: client.Settings.MatchingRequiresLayer,
 				AutomaticMatching:     httpapi.AutomaticMatching(client.Settings.AutomaticMatching),
 				MatchRule:             httpapi.OrNull(client.Settings.MatchRule),
+				MatchRuleBlockedBy:    blocks,
 			},
 			CreatedAt: httpapi.Time{Time: client.Outcome.History[0].RecordedAt},
 		},

@@ -34,8 +34,12 @@ func (a *API) ChangeConsentLayer(ctx context.Context, r httpapi.ChangeConsentLay
 	if err != nil {
 		return nil, err
 	}
+	body := layerBody(changed)
+	if body.MatchRuleBlockedBy, err = a.matchRuleBlocks(ctx, changed.MatchRule, true, changed.TraitPaths); err != nil {
+		return nil, err
+	}
 	return httpapi.ChangeConsentLayer200JSONResponse{
-		Body: layerBody(changed),
+		Body: body,
 		Headers: httpapi.ChangeConsentLayer200ResponseHeaders{
 			ETag: etag(changed.Outcome), XKindredPosition: position(changed.Outcome),
 		},
@@ -125,6 +129,16 @@ func (a *API) changeConsent(ctx context.Context, ref string, in commands.ChangeC
 	in.Layer = layer
 	outcome, err := a.Commands.ChangeConsent(ctx, call(ctx), in)
 	return positionIfAny(outcome.Position), err
+}
+
+// matchRuleBlocks is what a match rule, of a layer with some paths or of the client, reads and
+// may not any more.
+func (a *API) matchRuleBlocks(ctx context.Context, matchRule string, layered bool, paths []string) (blocks []httpapi.SegmentBlock, err error) {
+	breaches, err := a.Commands.MatchRuleBreaches(ctx, call(ctx).Client, matchRule, layered, paths)
+	for _, b := range breaches {
+		blocks = append(blocks, httpapi.SegmentBlock{Cause: httpapi.SegmentBlockCause(b.Cause), Name: b.Name})
+	}
+	return blocks, err
 }
 
 func layerID(s string) (id.ConsentLayer, error) {

@@ -36,17 +36,36 @@ func Among(asked Filter, matchRule string, bounds Bounds) (*Filter, error) {
 		}
 		return &asked, nil
 	}
-	if asked.Always = matchRules.Get(matchRule); asked.Always == nil {
-		var err error
-		if asked.Always, err = Parse(matchRule, Pairs); err != nil {
-			return nil, fmt.Errorf("read a match rule: %w", err)
-		}
-		matchRules.Add(matchRule, asked.Always)
+	var err error
+	if asked.Always, err = always(matchRule); err != nil {
+		return nil, err
 	}
 	if err := asked.Always.CheckAt("/match_rule", bounds); err != nil {
 		return nil, err
 	}
 	return &asked, nil
+}
+
+// MatchBreaches lists what a match rule reads beyond its bounds, decided since it was written:
+// with any, nothing is matched.
+func MatchBreaches(matchRule string, bounds Bounds) ([]Breach, error) {
+	r, err := always(matchRule)
+	if err != nil {
+		return nil, err
+	}
+	return r.Breaches(bounds), nil
+}
+
+func always(matchRule string) (*Rule, error) {
+	if r := matchRules.Get(matchRule); r != nil {
+		return r, nil
+	}
+	r, err := Parse(matchRule, Pairs)
+	if err != nil {
+		return nil, fmt.Errorf("read a match rule: %w", err)
+	}
+	matchRules.Add(matchRule, r)
+	return r, nil
 }
 
 // Lasting are rules of users, by their texts: whom one of them leaves out the filter does,

@@ -2824,6 +2824,10 @@ type ClientSettings struct {
 	WebhookUserIDs WebhookUserIDs `json:"webhook_user_ids"`
 	// The match rule; left out where there is none.
 	MatchRule *string `json:"match_rule,omitzero"`
+	// What the match rule reads and may not any more: until the rule or that decision is another,
+	// matches and feeds are refused, and nothing is matched automatically. Left out where it may read
+	// all.
+	MatchRuleBlockedBy []SegmentBlock `json:"match_rule_blocked_by,omitzero"`
 }
 
 // ClientSettingsChange: Settings that are not named stay.
@@ -3259,6 +3263,9 @@ type ConsentLayer struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	// The match rule; left out where there is none.
 	MatchRule *string `json:"match_rule,omitzero"`
+	// What the match rule reads and may not any more: until the rule or that decision is another,
+	// matches and feeds under the layer are refused. Left out where it may read all.
+	MatchRuleBlockedBy []SegmentBlock `json:"match_rule_blocked_by,omitzero"`
 }
 
 // ConsentLayerChange: What to change of a layer; the rest stays.
@@ -4665,7 +4672,7 @@ type SegmentAudience struct {
 	NoneOf []string `json:"none_of,omitzero"`
 }
 
-// SegmentBlock: One reason why a segment is blocked.
+// SegmentBlock: One reason why a segment, or a match rule, is blocked.
 type SegmentBlock struct {
 	// `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`:
 	// one that is sensitive and not allowed in the trait schema; `beside_paths`, `no_layer`: what no

@@ -3009,6 +3009,12 @@ export interface ClientSettings {
   webhook_user_ids: WebhookUserIDs;
   /** The match rule; left out where there is none. */
   match_rule?: string;
+  /**
+   * What the match rule reads and may not any more: until the rule or that decision is another,
+   * matches and feeds are refused, and nothing is matched automatically. Left out where it may read
+   * all.
+   */
+  match_rule_blocked_by?: Array<SegmentBlock>;
 }
 
 /** Settings that are not named stay. */
@@ -3473,6 +3479,11 @@ export interface ConsentLayer {
   updated_at: string;
   /** The match rule; left out where there is none. */
   match_rule?: string;
+  /**
+   * What the match rule reads and may not any more: until the rule or that decision is another,
+   * matches and feeds under the layer are refused. Left out where it may read all.
+   */
+  match_rule_blocked_by?: Array<SegmentBlock>;
 }
 
 /** What to change of a layer; the rest stays. */
@@ -4845,7 +4856,7 @@ export interface SegmentAudience {
   none_of?: Array<string>;
 }
 
-/** One reason why a segment is blocked. */
+/** One reason why a segment, or a match rule, is blocked. */
 export interface SegmentBlock {
   /**
    * `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`:

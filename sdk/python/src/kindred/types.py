@@ -538,6 +538,10 @@ class ClientSettings(TypedDict):
     webhook_user_ids: WebhookUserIDs
     # The match rule; left out where there is none.
     match_rule: NotRequired[str]
+    # What the match rule reads and may not any more: until the rule or that decision is another,
+    # matches and feeds are refused, and nothing is matched automatically. Left out where it may
+    # read all.
+    match_rule_blocked_by: NotRequired[list[SegmentBlock]]
 
 
 class ClientSettingsChange(TypedDict):
@@ -975,6 +979,9 @@ class ConsentLayer(TypedDict):
     updated_at: str
     # The match rule; left out where there is none.
     match_rule: NotRequired[str]
+    # What the match rule reads and may not any more: until the rule or that decision is another,
+    # matches and feeds under the layer are refused. Left out where it may read all.
+    match_rule_blocked_by: NotRequired[list[SegmentBlock]]
 
 
 class ConsentLayerChange(TypedDict):
@@ -2198,7 +2205,7 @@ class SegmentAudience(TypedDict):
 
 
 class SegmentBlock(TypedDict):
-    """One reason why a segment is blocked."""
+    """One reason why a segment, or a match rule, is blocked."""
     # `path_outside_layer`: the rule reads a path that the layer does not permit; `path_sensitive`:
     # one that is sensitive and not allowed in the trait schema; `beside_paths`, `no_layer`: what no
     # rule reads there; `layer_retired`; `segment_blocked`: it refers to a segment that is blocked.
