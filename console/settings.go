@@ -171,7 +171,14 @@ func (p *page) createLayer() error {
 }
 
 func (p *page) retireLayer() error {
-	if err := p.api.Consent.RetireLayer(p.r.Context(), p.r.PathValue("id")); err != nil {
+	layer, err := p.api.Consent.GetLayer(p.r.Context(), p.r.PathValue("id"))
+	if err != nil {
+		return p.again(err, p.settings)
+	}
+	if p.form("confirm") != layer.Name {
+		return p.again(invalid("confirm", say("settings.type_the_layer")), p.settings)
+	}
+	if err := p.api.Consent.RetireLayer(p.r.Context(), layer.ID); err != nil {
 		return p.again(err, p.settings)
 	}
 	return p.done(Path+"settings", "retired")

@@ -561,7 +561,7 @@ func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 		"users/" + string(user.ID): {"traits", "{}"}, "users/" + string(user.ID) + "/erase": {"confirm", user.ExternalID}, "users/" + string(user.ID) + "/consent": {"layer", string(layer.ID), "said", "granted"},
 		"segments/" + string(segment.ID): {"name", "x", "rule", "true"}, "segments/" + string(segment.ID) + "/retire": nil, "campaigns/" + string(campaign.ID): {"status", "running"},
 		"webhooks/" + string(hook.ID): {"status", "paused"}, "webhooks/" + string(hook.ID) + "/rotate": nil, "webhooks/" + string(hook.ID) + "/remove": {"confirm", "remove"}, sent + "/redeliver": nil,
-		"developers/keys/" + string(key.ID) + "/revoke": nil, "settings/members/" + string(member.ID) + "/remove": nil, "settings/layers/" + string(layer.ID) + "/retire": nil,
+		"developers/keys/" + string(key.ID) + "/revoke": nil, "settings/members/" + string(member.ID) + "/remove": nil, "settings/layers/" + string(layer.ID) + "/retire": {"confirm", layer.Name},
 		"settings/layers/" + string(layer.ID): {"name", "x", "trait_paths", "age"}, "settings/layers/" + string(layer.ID) + "/grant": {"source", "x", "agreed", "on"}, "settings/sandboxes/" + sandbox + "/delete": {"confirm", hostile}, "runs?layer=" + string(layer.ID): {"layer", string(layer.ID)},
 	} {
 		if p := b.send(path, append(fields, "key", rand.Text())...); p.Status != http.StatusNotFound {
@@ -645,6 +645,21 @@ func TestTheConsoleWorksInASandbox(t *testing.T) {
 	}
 	c := a.signIn()
 	c.wantPage(c.send("settings/sandboxes/"+string(second.ID)+"/delete", "confirm", "second"), "settings", "Removed.")
+}
+
+// What cannot be had back is retired by who types its name alone.
+func TestTheConsoleRetiresALayerByItsName(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	layer, b := a.createLayer("age"), a.signIn()
+	retire := "settings/layers/" + string(layer.ID) + "/retire"
+	for _, confirm := range []string{"", "another"} {
+		if refused := b.send(retire, "confirm", confirm); refused.Status != http.StatusUnprocessableEntity {
+			t.Errorf("with %q: %d %s", confirm, refused.Status, said(refused))
+		}
+	}
+	want[httpapi.ConsentLayer](t, http.StatusOK, a.get(layersPath+"/"+string(layer.ID)))
+	b.wantPage(b.send(retire, "confirm", layer.Name), "settings", "Retired")
 }
 
 // A viewer's forged forms change nothing, whichever form of the console they are.
