@@ -196,7 +196,7 @@ func (t *Trait) ofTexts(known []Value) {
 		return
 	}
 	dates, format := t.bestDate(known)
-	if dates*100 >= len(known)*enough && !(format == FormatDots && areVersions(known)) {
+	if dates*100 >= len(known)*enough && (format != FormatDots || !areVersions(known)) {
 		t.Type, t.Format, t.Because = TypeDate, format, BecauseFormat
 		if format == FormatDayMonth && areDates(known, FormatMonthDay) == dates {
 			t.Type, t.Format, t.Because = TypeExcluded, "", BecauseAmbiguous

@@ -122,7 +122,7 @@ func exported() []column {
 		{"kontakt", func(r *splitmix.Source, _ int) any { return fmt.Sprintf("+49 151 %07d", r.IntN(10_000_000)) }, traits.TypeExcluded},
 		{"handy", func(r *splitmix.Source, _ int) any { return 491_510_000_000 + r.IntN(10_000_000) }, traits.TypeExcluded},
 		{"order", func(r *splitmix.Source, _ int) any {
-			return fmt.Sprintf("%08x-0000-4000-8000-%012x", uint32(r.Uint64()), r.Uint64()>>16)
+			return fmt.Sprintf("%08x-0000-4000-8000-%012x", r.Uint64()>>32, r.Uint64()>>16)
 		}, traits.TypeExcluded},
 		{"ip", func(r *splitmix.Source, _ int) any {
 			return fmt.Sprintf("10.%d.%d.%d", r.IntN(256), r.IntN(256), r.IntN(256))
