@@ -21,6 +21,7 @@ const (
 	envPooled   = "KINDRED_TEST_POOLED" // not empty: each database of URL is behind PgBouncer
 	poolerPort  = "6432"                // only part of the socket's file name
 	poolerConns = 300                   // of one database; by default 20, and one kindred keeps more
+	poolerIdle  = 10                    // seconds; by default 600, and the server has 400 connections for all databases
 )
 
 // sharedPooler is the socket directory of the PgBouncer of this test binary.
@@ -77,9 +78,10 @@ unix_socket_dir = %[4]s
 auth_type = any
 pool_mode = session
 default_pool_size = %[6]d
+server_idle_timeout = %[7]d
 max_client_conn = 1000
 logfile = %[4]s/log
-`, config.Host, config.Port, config.User, dir, poolerPort, poolerConns)
+`, config.Host, config.Port, config.User, dir, poolerPort, poolerConns, poolerIdle)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := errors.Join(os.WriteFile(file, []byte(settings), 0o644), os.Chown(dir, int(owner.Uid), int(owner.Gid))); err != nil {
 		return "", err
