@@ -232,7 +232,21 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	p.subscribe(r.URL, "")
 	p.match("ann", "bob")
 	r.next(t) // and is tried again later
+	want[httpapi.Feed](t, http.StatusOK, p.get("/api/v1/users/ext:ann/feed?limit=1"))
+	want[httpapi.User](t, http.StatusCreated, p.send("POST", "/api/v1/users", map[string]any{"external_id": "repeated"}, idempotent("once")))
 	open := p.at(second).stream("?after=" + *p.at(second).pull("").LastID)
+
+	db := first.database()
+	count := func(sql string) (n int) {
+		t.Helper()
+		if err := db.QueryRow(t.Context(), sql, string(made.ID)).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, table := range []string{"idempotency", "feed_snapshots", "request_log"} {
+		testkit.Eventually(t, table+" has some of it", func() bool { return count(`SELECT count(*) FROM `+table+` WHERE client = $1`) > 0 })
+	}
 
 	wantDone(t, owner.sendTo("DELETE", "/sandboxes/"+string(made.ID), nil))
 	deleted := time.Now()
@@ -251,14 +265,6 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	}
 	wantProblem(t, http.StatusNotFound, "sandbox_unknown", owner.sendTo("DELETE", "/sandboxes/"+string(made.ID), nil))
 
-	db := first.database()
-	count := func(sql string) (n int) {
-		t.Helper()
-		if err := db.QueryRow(t.Context(), sql, string(made.ID)).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	if n := count(`SELECT count(*) FROM subject_keys WHERE client = $1 AND wrapped IS NOT NULL`); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}
@@ -270,7 +276,7 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	})
 	testkit.Eventually(t, "no read model has it", func() bool {
 		left := 0
-		for _, table := range tablesWithClients(t, db) {
+		for _, table := range append(tablesWithClients(t, db), "idempotency", "feed_snapshots", "request_log", "request_omissions") {
 			left += count(`SELECT count(*) FROM ` + table + ` WHERE client = $1`)
 		}
 		return left == 0

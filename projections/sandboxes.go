@@ -59,6 +59,12 @@ INSERT INTO sandboxes (client, id, created_position, name, created_at, expires_a
 	deleteSandbox = `DELETE FROM sandboxes WHERE client = $1 AND id = $2`
 )
 
+// AlsoForgets names what is kept of a sandbox beside the log and the read models, and goes
+// with it.
+func (Sandboxes) AlsoForgets() []string {
+	return []string{"public.idempotency", "public.feed_snapshots", "public.request_log", "public.request_omissions"}
+}
+
 // Apply changes the model by a batch of events.
 func (Sandboxes) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
 	var b pgx.Batch

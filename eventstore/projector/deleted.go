@@ -21,6 +21,10 @@ const clientDeleted = "client.deleted"
 // Lasting is a read model of which a client's rows stay when the client is deleted.
 type Lasting interface{ Lasting() }
 
+// AlsoForgets is a read model with which a deleted client's rows go in tables of other
+// packages, too, each of which has a column client.
+type AlsoForgets interface{ AlsoForgets() []string }
+
 // forgets says whether a client's rows go from a projection with the client.
 func forgets(p Projection) bool {
 	_, model := p.(ReadModel)
@@ -61,6 +65,9 @@ const (
 	// limit: models | rows of a deleted client that are deleted in one transaction | {deletedAtOnce}
 	deletedAtOnce = 5_000
 	deletionRest  = 20 * time.Millisecond // between two of those
+	// lastWrites is for how long a client that was deleted may still be written of beside the
+	// log: its tokens end within a second, and what was asked is listed a second later.
+	lastWrites = 3 * time.Second
 
 	selectOwn = `
 SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'client' AND NOT a.attisdropped
@@ -81,14 +88,15 @@ func forgetAll(ctx context.Context, tx pgx.Tx, client id.Client) error {
 	}
 }
 
-// forgetSome deletes at most deletedAtOnce rows, and says how many there were.
-func forgetSome(ctx context.Context, tx pgx.Tx, client id.Client) (deleted int64, err error) {
+// forgetSome deletes some deletedAtOnce rows, those in tables of others at last, and says how
+// many there were.
+func forgetSome(ctx context.Context, tx pgx.Tx, client id.Client, others ...string) (deleted int64, err error) {
 	rows, err := tx.Query(ctx, selectOwn)
 	if err != nil {
 		return 0, err
 	}
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string]) // quoted where that is needed
-	for _, table := range tables {
+	for _, table := range append(tables, others...) {
 		tag, err := tx.Exec(ctx, fmt.Sprintf(deleteSome, table), client, deletedAtOnce-deleted)
 		if deleted += tag.RowsAffected(); err != nil || deleted >= deletedAtOnce {
 			return deleted, err
@@ -135,6 +143,7 @@ func (d *deletions) run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 			case <-d.more:
+				_ = backoff.Sleep(ctx, lastWrites)
 			}
 		}
 	}
@@ -157,7 +166,11 @@ func (d *deletions) some(ctx context.Context) (more bool, err error) {
 		if _, err := tx.Exec(ctx, `SET LOCAL search_path TO `+quote(l.projectionID)+`, public`); err != nil {
 			return err
 		}
-		deleted, err := forgetSome(ctx, tx, client)
+		var others []string
+		if model, ok := l.projection.(AlsoForgets); ok {
+			others = model.AlsoForgets()
+		}
+		deleted, err := forgetSome(ctx, tx, client, others...)
 		if err == nil && deleted < deletedAtOnce {
 			_, err = tx.Exec(ctx, forgetDeletion, client, l.projectionID)
 		}
