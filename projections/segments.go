@@ -48,13 +48,23 @@ func (Segments) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Segments) Version() int { return 5 }
+func (Segments) Version() int { return 6 }
 
 const segmentClocks clocks = "segment_clocks"
 
-// usersPerBlock is how many users a row of segment_blocks tells of, a bit each. A
-// flip rewrites 1 KiB, and 1,000 segments of a million users take 131 MB.
+// usersPerBlock is how many users a row of segment_blocks tells of, a bit each: 1,000
+// segments of a million users take 131 MB.
 const usersPerBlock = 8192
+
+// A change of a user rewrites no block: who is in a segment is what the blocks say and what changed
+// since they were written (segment_clients.folded). They are written anew after so many events of a
+// client, an eighth of its users within these bounds: a block, of 1 KiB, takes several changes at
+// once, and what a list of members reads beside the blocks stays short.
+const (
+	foldLeast = 2_048
+	// limit: models | events of a client after which what they changed in its segments goes into the bitmaps of members | an eighth of its users, {foldLeast} to {foldMost}
+	foldMost = 32_768
+)
 
 // Schema of the read model. A user has a number, the ordinal of its creation in its
 // client, which is never used again.
@@ -65,6 +75,8 @@ CREATE TABLE segment_clients (
 	now      timestamptz NOT NULL, -- the latest time of its events: that of judgements
 	users    bigint NOT NULL,      -- how many there have ever been: the next one's number
 	versions int NOT NULL,         -- the same of versions
+	folded   log_position NOT NULL, -- changes up to here are in the blocks
+	fold_in  int NOT NULL,         -- so many events
 	decided  text NOT NULL DEFAULT '{}' -- JSON: paths of traits that the client has said are sensitive, or are not
 ) WITH (fillfactor = 50);
 CREATE TABLE segments (
@@ -123,14 +135,17 @@ CREATE TABLE segment_blocks (
 	serves  boolean NOT NULL,
 	PRIMARY KEY (client, version, block)
 );
+-- What an event changed of a user in all segments: versions that serve, and maybe some that are no more.
 CREATE TABLE segment_changes (
 	client     text COLLATE "C" NOT NULL,
-	segment    text COLLATE "C" NOT NULL,
 	position   log_position NOT NULL,
 	user_id    text COLLATE "C" NOT NULL,
-	change     text NOT NULL,
+	number     bigint,       -- of the user
 	changed_at timestamptz NOT NULL,
-	PRIMARY KEY (client, segment, position, user_id)
+	entered    int[] NOT NULL,
+	went       int[] NOT NULL,
+	erased     boolean NOT NULL, -- which all segments tell
+	PRIMARY KEY (client, position, user_id)
 );
 CREATE TABLE segment_sizes (
 	client        text COLLATE "C" NOT NULL,
@@ -144,10 +159,23 @@ CREATE INDEX segment_changes_of ON segment_changes (client, user_id);` + segment
 }
 
 // InProgress implements [projector.InProgress]: a version that does not serve yet may
-// be built as far as time allowed. The size of a day counts who was erased since, until it is
-// built anew: nothing else tells that they were there.
-func (Segments) InProgress() (columns []string, completed map[string]string) {
-	return []string{"segment_versions.built", "segment_users.versions", "segment_users.due", "segment_sizes.members"}, map[string]string{"segment_blocks": "t.serves"}
+// be built as far as time allowed, and of one that is no more nothing is told. The size of a day counts
+// who was erased since, until it is built anew: nothing else tells that they were there.
+func (Segments) InProgress() (columns, completed map[string]string) {
+	serving := func(numbers string) string {
+		return `SELECT n FROM unnest(` + numbers + `) n WHERE EXISTS (
+	SELECT FROM SCHEMA.segment_versions v WHERE v.client = t.client AND v.number = n AND v.serves) ORDER BY n`
+	}
+	columns = map[string]string{
+		"segment_versions.built": "", "segment_users.due": "", "segment_sizes.members": "",
+		"segment_users.versions":  `ARRAY(` + serving(`t.versions`) + `)`,
+		"segment_changes.entered": `ARRAY(` + serving(`t.entered`) + `)`,
+		"segment_changes.went":    `ARRAY(` + serving(`t.went`) + `)`,
+	}
+	return columns, map[string]string{
+		"segment_blocks":  `t.serves`,
+		"segment_changes": `(t.erased OR EXISTS (` + serving(`t.entered || t.went`) + `))`,
+	}
 }
 
 // Apply fails: the model is a [projector.Opener].
@@ -195,6 +223,8 @@ type segmented struct {
 	now      time.Time
 	users    int64 // the next one's number
 	next     int   // version
+	folded   eventstore.Position
+	foldIn   int // events
 	versions map[int]*segmentVersion
 	ordered  []*segmentVersion // by number
 	serving  map[id.Segment]*segmentVersion
@@ -237,9 +267,10 @@ const (
 
 const (
 	makeSegmented = `
-INSERT INTO segment_clients (client, now, users, versions) VALUES ($1, to_timestamp(0), 0, 0) ON CONFLICT DO NOTHING`
-	lockSegmented  = `SELECT now, users, versions, decided FROM segment_clients WHERE client = $1 FOR UPDATE`
-	keepSegmented  = `UPDATE segment_clients SET now = $2, users = $3, versions = $4 WHERE client = $1`
+INSERT INTO segment_clients (client, now, users, versions, folded, fold_in) VALUES ($1, to_timestamp(0), 0, 0, '', $2) ON CONFLICT DO NOTHING`
+	lockSegmented  = `SELECT now, users, versions, folded, fold_in, decided FROM segment_clients WHERE client = $1 FOR UPDATE`
+	keepSegmented  = `UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5 WHERE client = $1`
+	keepFolded     = `UPDATE segment_clients SET folded = $2 WHERE client = $1`
 	selectVersions = `SELECT number, segment, generation, rule, rule_event, refers, serves, built, layer, blocked FROM segment_versions WHERE client = $1`
 	subjectKeys    = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
 )
@@ -248,11 +279,11 @@ INSERT INTO segment_clients (client, now, users, versions) VALUES ($1, to_timest
 func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend) (*segmented, error) {
 	c := &segmented{Segments: m, tx: tx, client: client, spend: spend}
 	lock := func() error {
-		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, document(&c.decided))
+		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, text(&c.folded), &c.foldIn, document(&c.decided))
 	}
 	err := lock()
 	if errors.Is(err, pgx.ErrNoRows) {
-		if err := do(ctx, tx, "make the segments of a client", makeSegmented, string(client)); err != nil {
+		if err := do(ctx, tx, "make the segments of a client", makeSegmented, string(client), foldLeast); err != nil {
 			return nil, err
 		}
 		err = lock()
@@ -375,19 +406,66 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 		if n < 0 {
 			n = len(events)
 		}
-		if n > 0 {
-			if err := c.applyUsers(ctx, events[:n]); err != nil {
-				return err
-			}
-			events = events[n:]
-			continue
+		var err error
+		if n = min(n, c.foldIn); n > 0 {
+			err = c.applyUsers(ctx, events[:n])
+			c.foldIn -= n
+		} else {
+			n = 1
+			err = c.applySegment(ctx, events[0])
+			c.foldIn -= foldedAs(events[0].Event)
 		}
-		if err := c.applySegment(ctx, events[0]); err != nil {
+		if err == nil && c.foldIn <= 0 {
+			err = c.fold(ctx, events[n-1].Position)
+		}
+		if err != nil {
 			return err
 		}
-		events = events[1:]
+		events = events[n:]
 	}
-	return do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next)
+	return do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next, c.foldIn)
+}
+
+// foldedAs is for how many events of single users one counts that may change many.
+func foldedAs(e event.Event) int {
+	switch e.(type) {
+	case event.SegmentsTimePassed, event.ClusteringCompleted, event.ConsentLayerRetired:
+		return foldLeast / 2
+	}
+	return 1
+}
+
+const selectUnfolded = `
+SELECT number, entered, went FROM segment_changes WHERE client = $1 AND position > $2 AND NOT erased ORDER BY position, user_id`
+
+// fold writes into the blocks what changed up to a position. It is the log that says when, so that
+// a rebuild makes the same blocks.
+func (c *segmented) fold(ctx context.Context, at eventstore.Position) error {
+	rows, _ := c.tx.Query(ctx, selectUnfolded, string(c.client), string(c.folded)) // what it fails with, its rows end with
+	changed := members{}
+	var u userChange
+	if _, err := pgx.ForEachRow(rows, []any{&u.number, &u.entered, &u.went}, func() error {
+		c.change(changed, u)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("read what changed in segments: %w", err)
+	}
+	c.folded, c.foldIn = at, int(min(max(c.users/8, foldLeast), foldMost))
+	if err := do(ctx, c.tx, "note how far changes are folded", keepFolded, string(c.client), string(at)); err != nil {
+		return err
+	}
+	return c.writeMembers(ctx, changed)
+}
+
+// change adds to the members of the versions that there are what changed of a user.
+func (c *segmented) change(of members, u userChange) {
+	for in, numbers := range map[bool][]int32{true: u.entered, false: u.went} {
+		for _, number := range numbers {
+			if c.versions[int(number)] != nil {
+				of.set(int(number), u.number, in)
+			}
+		}
+	}
 }
 
 // changesKept is how long changes are told.
@@ -396,11 +474,15 @@ const changesKept = 30 * 24 * time.Hour
 
 // Where changes begin follows from the days alone: rows of those who were erased since are
 // in no rebuild.
-const dropOldChanges = `
-WITH old AS (SELECT segment, max(next_position::text) AS next FROM segment_sizes WHERE client = $1 AND day < $2 GROUP BY segment),
-	gone AS (DELETE FROM segment_changes c USING old WHERE c.client = $1 AND c.segment = old.segment AND c.position < old.next)
+const (
+	dropOldChanges = `
+DELETE FROM segment_changes WHERE client = $1 AND position <= $3 AND position < coalesce(
+	(SELECT c.position FROM segment_changes c WHERE c.client = $1 AND c.changed_at >= $2 ORDER BY c.position LIMIT 1), $4)`
+	beginLater = `
+WITH old AS (SELECT segment, max(next_position::text) AS next FROM segment_sizes WHERE client = $1 AND day < $2 GROUP BY segment)
 UPDATE segments SET changes_from = greatest(changes_from, old.next) FROM old
 WHERE segments.client = $1 AND segments.id = old.segment`
+)
 
 // sizesKept is how long the sizes of past days are told.
 // limit: kept | the size of a segment at the end of a day | {sizesKept}
@@ -410,12 +492,22 @@ const day = 24 * time.Hour
 
 func dayOf(t time.Time) time.Time { return t.UTC().Truncate(day) }
 
+// unfolded is how many more members versions have than their blocks say.
+const unfolded = `
+WITH unfolded AS MATERIALIZED (
+	SELECT f.number, sum(f.change) AS members
+	FROM segment_clients s JOIN segment_changes c ON c.client = s.client AND c.position > s.folded
+		CROSS JOIN LATERAL (SELECT unnest(c.entered), 1 UNION ALL SELECT unnest(c.went), -1) f (number, change)
+	WHERE s.client = $1 GROUP BY f.number)`
+
+// membersOf is how many members a version v has, beside unfolded.
+const membersOf = `(coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)
+	+ coalesce((SELECT u.members FROM unfolded u WHERE u.number = v.number), 0))::bigint`
+
 const (
-	noteSizes = `
+	noteSizes = unfolded + `
 INSERT INTO segment_sizes (client, segment, day, members, next_position)
-SELECT $1, v.segment, $2, coalesce(sum(bit_count(b.members)), 0), $3
-FROM segment_versions v LEFT JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
-WHERE v.client = $1 AND v.serves GROUP BY v.segment`
+SELECT $1, v.segment, $2, ` + membersOf + `, $3 FROM segment_versions v WHERE v.client = $1 AND v.serves`
 	dropOldSizes = `DELETE FROM segment_sizes WHERE client = $1 AND day < $2`
 )
 
@@ -436,11 +528,13 @@ func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 		return nil
 	}
 	var b pgx.Batch
+	c.foldIn = 1 // what is old by the next midnight goes then
 	b.Queue(dropOldActs, string(c.client), today.Add(-rule.ActsKept))
+	b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept), string(c.folded), string(r.Position))
 	if len(c.versions) > 0 {
 		b.Queue(noteSizes, string(c.client), last, string(r.Position))
 		b.Queue(dropOldSizes, string(c.client), today.Add(-sizesKept))
-		b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept))
+		b.Queue(beginLater, string(c.client), today.Add(-changesKept))
 	}
 	return send(ctx, c.tx, "segments at midnight", &b)
 }
@@ -460,7 +554,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, false, 0)`
 	serveVersions  = `UPDATE segment_versions SET serves = true WHERE client = $1 AND number = ANY($2)`
 	serveBlocks    = `UPDATE segment_blocks SET serves = true WHERE client = $1 AND version = ANY($2)`
 	beginChanges   = `UPDATE segments SET changes_from = $3 WHERE client = $1 AND id = ANY($2)`
-	dropChanges    = `DELETE FROM segment_changes WHERE client = $1 AND segment = ANY($2)`
 	dropSizes      = `DELETE FROM segment_sizes WHERE client = $1 AND segment = $2`
 	dropSegment    = `DELETE FROM segments WHERE client = $1 AND id = $2`
 )
@@ -499,7 +592,6 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 	case event.SegmentRetired:
 		c.drop(queue, func(v *segmentVersion) bool { return v.segment == e.Segment })
 		queue(dropSegment, string(e.Segment))
-		queue(dropChanges, []string{string(e.Segment)})
 		queue(dropSizes, string(e.Segment))
 	case event.SegmentReady:
 		return c.ready(ctx, r, e.Revision)
@@ -627,7 +719,6 @@ func (c *segmented) ready(ctx context.Context, r eventstore.Recorded, generation
 	queue(serveVersions, made)
 	queue(serveBlocks, made)
 	queue(beginChanges, segments, string(r.Position))
-	queue(dropChanges, segments)
 	if err := send(ctx, c.tx, "segments", &b); err != nil {
 		return err
 	}

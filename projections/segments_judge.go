@@ -49,21 +49,15 @@ func (m members) set(version int, user int64, in bool) {
 	m[at][user%usersPerBlock] = in
 }
 
-// segmentChange is one row of what changed.
-type segmentChange struct {
-	segment  id.Segment
-	position eventstore.Position
-	user     id.User
-	change   string
-	at       time.Time
+// userChange is what an event changed of a user in the versions that serve, in order.
+type userChange struct {
+	position      eventstore.Position
+	user          id.User
+	number        int64
+	at            time.Time
+	entered, went []int32
+	erased        bool
 }
-
-// What happens to a user in a segment.
-const (
-	entered = "entered"
-	left    = "left"
-	erased  = "erased"
-)
 
 const (
 	segmentUserColumns = `u.id, u.number, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at, u.versions, u.due`
@@ -242,7 +236,7 @@ func (c *segmented) referred(by *segmentVersion, segment id.Segment) *segmentVer
 // flips is what judgements of a transaction change.
 type flips struct {
 	members members
-	changes []segmentChange
+	changes []userChange
 }
 
 // rejudge judges a user by some of the versions, and notes what that changes, at a position.
@@ -264,25 +258,28 @@ func (c *segmented) rejudge(u *segmentUser, some []*segmentVersion, at eventstor
 	if len(some) < len(c.ordered) && stands != nil && (due == nil || stands.Before(*due)) {
 		u.due = stands
 	}
-	note := func(number int32, in bool, change string) {
-		v := c.versions[int(number)]
-		if v == nil {
-			return
-		}
-		f.members.set(v.number, u.number, in)
-		if v.serves && !u.erased {
-			f.changes = append(f.changes, segmentChange{v.segment, at, u.id, change, c.now})
+	change := userChange{position: at, user: u.id, number: u.number, at: c.now, entered: []int32{}, went: []int32{}}
+	note := func(number int32, in bool, told *[]int32) {
+		switch v := c.versions[int(number)]; {
+		case v == nil:
+		case v.serves && !u.erased:
+			*told = append(*told, number)
+		default:
+			f.members.set(v.number, u.number, in)
 		}
 	}
 	for _, number := range before {
 		if _, still := slices.BinarySearch(u.versions, number); !still {
-			note(number, false, left)
+			note(number, false, &change.went)
 		}
 	}
 	for _, number := range u.versions {
 		if _, was := slices.BinarySearch(before, number); !was {
-			note(number, true, entered)
+			note(number, true, &change.entered)
 		}
+	}
+	if len(change.entered)+len(change.went) > 0 {
+		f.changes = append(f.changes, change)
 	}
 	return nil
 }
@@ -430,10 +427,8 @@ func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err err
 	if err := g.rejudge(ctx, u, r, some); err != nil || !u.erased {
 		return err
 	}
-	g.changes = slices.DeleteFunc(g.changes, func(ch segmentChange) bool { return ch.user == user })
-	for _, segment := range g.segments() {
-		g.changes = append(g.changes, segmentChange{segment, r.Position, user, erased, g.now})
-	}
+	g.changes = slices.DeleteFunc(g.changes, func(change userChange) bool { return change.user == user })
+	g.changes = append(g.changes, userChange{position: r.Position, user: user, at: g.now, entered: []int32{}, went: []int32{}, erased: true})
 	return nil
 }
 
@@ -479,15 +474,6 @@ func (g *judgedBatch) write(ctx context.Context) error {
 		return err
 	}
 	return g.segmented.write(ctx, g.touched, g.flips)
-}
-
-// segments are those there are, in order.
-func (c *segmented) segments() []id.Segment {
-	found := map[id.Segment]bool{}
-	for _, v := range c.versions {
-		found[v.segment] = true
-	}
-	return slices.Sorted(maps.Keys(found))
 }
 
 // userOf is the user that an event is about.
@@ -658,7 +644,7 @@ func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some [
 const (
 	noteBuilt         = `UPDATE segment_versions SET built = $3 WHERE client = $1 AND number = ANY($2)`
 	eraseSegmentUsers = `DELETE FROM segment_users WHERE client = $1 AND id = ANY($2)`
-	eraseChangesOf    = `DELETE FROM segment_changes WHERE client = $1 AND user_id = ANY($2)`
+	eraseChangesOf    = `DELETE FROM segment_changes WHERE client = $1 AND user_id = ANY($2) RETURNING position, coalesce(number, 0), entered, went`
 	insertSegmentUser = `
 INSERT INTO segment_users (client, id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due)
 SELECT n.client, n.id, n.number, n.external, n.external_event, n.traits, n.traits_event, n.created_at, n.updated_at, n.versions::int[], n.due
@@ -681,7 +667,7 @@ DELETE FROM segment_blocks b USING unnest($2::int[], $3::int[]) AS w (version, b
 WHERE b.client = $1 AND b.version = w.version AND b.block = w.block`
 )
 
-var changeColumns = []string{"client", "segment", "position", "user_id", "change", "changed_at"}
+var changeColumns = []string{"client", "position", "user_id", "number", "changed_at", "entered", "went", "erased"}
 
 // write writes users as they were judged, and what that changed.
 func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser, f flips) error {
@@ -702,7 +688,7 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 		if err := do(ctx, c.tx, "erase users of segments", eraseSegmentUsers, client, gone); err != nil {
 			return err
 		}
-		if err := do(ctx, c.tx, "erase changes of segments", eraseChangesOf, client, gone); err != nil {
+		if err := c.eraseChanges(ctx, gone, f.members); err != nil {
 			return err
 		}
 		for _, sql := range eraseKnown {
@@ -724,11 +710,14 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 			return err
 		}
 	}
-	slices.SortStableFunc(f.changes, func(a, b segmentChange) int { return cmp.Compare(a.segment, b.segment) })
 	if len(f.changes) > 0 {
 		if _, err := c.tx.CopyFrom(ctx, pgx.Identifier{"segment_changes"}, changeColumns, pgx.CopyFromSlice(len(f.changes), func(i int) ([]any, error) {
-			ch := f.changes[i]
-			return []any{client, string(ch.segment), string(ch.position), string(ch.user), ch.change, ch.at}, nil
+			u := f.changes[i]
+			var number *int64
+			if !u.erased {
+				number = &u.number
+			}
+			return []any{client, string(u.position), string(u.user), number, u.at, u.entered, u.went, u.erased}, nil
 		})); err != nil {
 			return fmt.Errorf("write changes of segments: %w", err)
 		}
@@ -755,6 +744,22 @@ func writeUsers(ctx context.Context, tx pgx.Tx, of []string, users []*segmentUse
 	)
 }
 
+// eraseChanges takes out what changed of users, and out of the blocks what they said before it.
+func (c *segmented) eraseChanges(ctx context.Context, users []string, of members) error {
+	rows, _ := c.tx.Query(ctx, eraseChangesOf, string(c.client), users) // what it fails with, its rows end with
+	var u userChange
+	_, err := pgx.ForEachRow(rows, []any{text(&u.position), &u.number, &u.entered, &u.went}, func() error {
+		if u.position > c.folded {
+			c.change(of, userChange{number: u.number, went: slices.Concat(u.entered, u.went)})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("erase changes of segments: %w", err)
+	}
+	return nil
+}
+
 // intArray writes an array as Postgres reads it: arrays of arrays have no unnest.
 func intArray(numbers []int32) string {
 	b := []byte{'{'}
@@ -765,6 +770,14 @@ func intArray(numbers []int32) string {
 		b = fmt.Append(b, n)
 	}
 	return string(append(b, '}'))
+}
+
+func setBit(bits []byte, n int64, is bool) {
+	if mask := byte(1) << (n % 8); is {
+		bits[n/8] |= mask
+	} else {
+		bits[n/8] &^= mask
+	}
 }
 
 // writeMembers sets the bits of members. A block without any is no row.
@@ -798,11 +811,7 @@ func (c *segmented) writeMembers(ctx context.Context, changed members) error {
 			blocks[b] = bits
 		}
 		for user, in := range changed[b] {
-			if mask := byte(1) << (user % 8); in {
-				bits[user/8] |= mask
-			} else {
-				bits[user/8] &^= mask
-			}
+			setBit(bits, user, in)
 		}
 		if slices.ContainsFunc(bits, func(some byte) bool { return some != 0 }) {
 			written = append(written, b)

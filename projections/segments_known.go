@@ -660,7 +660,6 @@ func (c *segmented) block(ctx context.Context, r eventstore.Recorded) error {
 		queue(dropBlocks, []int{v.number})
 		if v.serves {
 			queue(beginChanges, []string{string(v.segment)}, string(r.Position))
-			queue(dropChanges, []string{string(v.segment)})
 		}
 	}
 	if b.Len() == 0 {

@@ -47,10 +47,9 @@ const (
 	servesSegment = `EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves) AS ready`
 
 	definedColumns = `s.id, s.name, s.rule, s.rule_event, k.id AS key, k.client_key, k.wrapped`
-	segmentColumns = `
+	segmentColumns = unfolded + `
 SELECT ` + definedColumns + `, s.changed, s.created_at, s.updated_at, s.created_position,
-	coalesce((SELECT sum(bit_count(b.members)) FROM segment_versions v JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
-		WHERE v.client = $1 AND v.segment = s.id AND v.serves), 0)::bigint AS members,
+	coalesce((SELECT ` + membersOf + ` FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves), 0) AS members,
 	` + servesSegment + `,
 	EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND NOT v.serves) AS building,
 	s.layer, (SELECT v.blocked FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id ORDER BY v.serves LIMIT 1) AS blocked`
@@ -165,10 +164,18 @@ type SegmentMember struct {
 }
 
 const (
-	blocksRead   = 64
+	blocksRead = 64
+	// memberBlocks are so many blocks, and then what changed since all were written, of a user each.
 	memberBlocks = `
-SELECT b.block, b.members FROM segment_versions v JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
-WHERE v.client = $1 AND v.segment = $2 AND v.serves AND b.block >= $3 ORDER BY b.block LIMIT $4`
+SELECT b.*, NULL::boolean AS is_in FROM (
+	SELECT b.block::bigint, b.members FROM segment_versions v JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
+	WHERE v.client = $1 AND v.segment = $2 AND v.serves AND b.block >= $3 ORDER BY b.block LIMIT $4) b
+UNION ALL
+SELECT * FROM (
+	SELECT c.number, NULL::bytea, v.number = ANY(c.entered)
+	FROM segment_versions v JOIN segment_clients s ON s.client = v.client JOIN segment_changes c ON c.client = v.client AND c.position > s.folded
+	WHERE v.client = $1 AND v.segment = $2 AND v.serves AND (v.number = ANY(c.entered) OR v.number = ANY(c.went))
+	ORDER BY c.position, c.user_id) c`
 	namedUsers    = `SELECT u.number::text, u.id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped FROM segment_users u`
 	usersByNumber = ` WHERE u.client = $1 AND u.number = ANY($2) ORDER BY u.number`
 	usersNamed    = ` WHERE u.client = $1 AND u.id = ANY($2)`
@@ -214,18 +221,40 @@ func (m Segments) Members(ctx context.Context, client id.Client, eventual bool, 
 // 0 at the end.
 func (m Segments) numbers(ctx context.Context, client id.Client, segment id.Segment, from int64, limit int) (numbers []int64, next int64, err error) {
 	type row struct {
-		block int64
-		bits  []byte
+		number int64 // of a block, or of a user
+		bits   []byte
+		in     *bool // nil: it is a block
 	}
-	blocks, err := query(ctx, m.Reader, m, client, true, memberBlocks, []any{string(segment), from / usersPerBlock, blocksRead},
-		func(r *row) []any { return []any{&r.block, &r.bits} })
+	rows, err := query(ctx, m.Reader, m, client, true, memberBlocks, []any{string(segment), from / usersPerBlock, blocksRead},
+		func(r *row) []any { return []any{&r.number, &r.bits, &r.in} })
 	if err != nil {
 		return nil, -1, err
 	}
-	for _, b := range blocks {
-		for i, some := range b.bits {
+	changed := slices.IndexFunc(rows, func(r row) bool { return r.in != nil })
+	if changed < 0 {
+		changed = len(rows)
+	}
+	end := int64(math.MaxInt64)
+	if changed == blocksRead {
+		end = (rows[changed-1].number + 1) * usersPerBlock
+	}
+	blocks := map[int64][]byte{}
+	for _, r := range rows[:changed] {
+		blocks[r.number] = r.bits
+	}
+	for _, r := range rows[changed:] {
+		if r.number >= from && r.number < end {
+			at := r.number / usersPerBlock
+			if blocks[at] == nil {
+				blocks[at] = make([]byte, usersPerBlock/8)
+			}
+			setBit(blocks[at], r.number%usersPerBlock, *r.in)
+		}
+	}
+	for _, block := range sortedKeys(blocks) {
+		for i, some := range blocks[block] {
 			for some != 0 {
-				number := b.block*usersPerBlock + int64(i)*8 + int64(bits.TrailingZeros8(some))
+				number := block*usersPerBlock + int64(i)*8 + int64(bits.TrailingZeros8(some))
 				some &= some - 1
 				if number < from {
 					continue
@@ -237,10 +266,10 @@ func (m Segments) numbers(ctx context.Context, client id.Client, segment id.Segm
 			}
 		}
 	}
-	if len(blocks) < blocksRead {
+	if end == math.MaxInt64 {
 		return numbers, -1, nil
 	}
-	return numbers, (blocks[len(blocks)-1].block + 1) * usersPerBlock, nil
+	return numbers, end, nil
 }
 
 // named returns users by a condition, with their names. Who is gone is left out.
@@ -284,28 +313,47 @@ type SegmentChange struct {
 // afterAll ends the place behind all changes of a position: users' ids stand before it.
 const afterAll = "/~"
 
-const segmentChangesAfter = `
-SELECT c.user_id, c.change, c.changed_at, c.position || '/' || c.user_id FROM segment_changes c
-WHERE c.client = $1 AND c.segment = $2 AND (c.position, c.user_id) > ($3, $4) ORDER BY c.position, c.user_id LIMIT $5`
+// changesRead is how many changes of all segments are looked through for a page of one's.
+// limit: requests | changes of all segments that are looked through for a page of one's | {changesRead} | it ends, with `has_more`
+const changesRead = 20_000
 
-const segmentChangesBefore = `
-SELECT c.user_id, c.change, c.changed_at, c.position || '/' || c.user_id FROM segment_changes c
-WHERE c.client = $1 AND c.segment = $2 AND ($3 = '' OR (c.position, c.user_id) < ($3, $4)) ORDER BY c.position DESC, c.user_id DESC LIMIT $5`
+// told are the changes c of a version v.
+const told = `(c.erased OR v.number = ANY(c.entered) OR v.number = ANY(c.went))`
+
+// segmentChanges are those of a segment, and the last that was looked through, if there may be more.
+func segmentChanges(beyond, order string) string {
+	return `
+SELECT c.user_id, CASE WHEN NOT ` + told + ` THEN '' WHEN c.erased THEN 'erased' WHEN v.number = ANY(c.entered) THEN 'entered' ELSE 'left' END,
+	c.changed_at, c.position || '/' || c.user_id, c.nth = $6
+FROM segment_versions v JOIN segments s ON s.client = v.client AND s.id = v.segment CROSS JOIN (
+	SELECT *, row_number() OVER (ORDER BY position ` + order + `, user_id ` + order + `) AS nth FROM segment_changes
+	WHERE client = $1 AND ` + beyond + ` ORDER BY position ` + order + `, user_id ` + order + ` LIMIT $6) c
+WHERE v.client = $1 AND v.segment = $2 AND v.serves AND c.position >= s.changes_from AND (` + told + ` OR c.nth = $6)
+ORDER BY c.position ` + order + `, c.user_id ` + order + ` LIMIT $5`
+}
+
+var (
+	segmentChangesAfter  = segmentChanges(`(position, user_id) > ($3, $4)`, "")
+	segmentChangesBefore = segmentChanges(`($3 = '' OR (position, user_id) < ($3, $4))`, "DESC")
+)
 
 // Changes returns what changed in a segment after a place, in order or the newest first,
-// and that place: of Members, or of a change, or where what is told begins. It fails with a fault of kind
+// whether there may be more, and where to go on: behind the last of them. The place is
+// of Members, or of Changes; without one it is where what is told begins. It fails with a fault of kind
 // Gone where that is not told any more, since it is too long ago, or another rule counts
 // since.
 // Faults: building, cursor_expired, quarantined, segment_building, segment_unknown, stale.
-func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, newest bool, page Page) (_ []SegmentChange, after eventstore.Position, err error) {
+func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, newest bool, page Page) (
+	found []SegmentChange, more bool, next eventstore.Position, err error,
+) {
 	s, err := m.progress(ctx, client, eventual, segment)
 	if err != nil {
-		return nil, "", err
+		return nil, false, "", err
 	}
-	if after = page.After; after == eventstore.Start {
-		after = s.from + "/"
+	if next = page.After; next == eventstore.Start {
+		next = s.from + "/"
 	}
-	position, user, _ := strings.Cut(string(after), "/")
+	position, user, _ := strings.Cut(string(next), "/")
 	sql := segmentChangesAfter
 	if newest {
 		if sql = segmentChangesBefore; page.After == eventstore.Start {
@@ -313,13 +361,28 @@ func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, 
 		}
 	}
 	if position < string(s.from) && (!newest || position != "") {
-		return nil, "", fault.New(fault.Gone, "cursor_expired",
+		return nil, false, "", fault.New(fault.Gone, "cursor_expired",
 			"Changes from there on are not told any more: they are 30 days old, or another rule counts since. Read the members again.")
 	}
-	found, err := query(ctx, m.Reader, m, client, true, sql, []any{string(segment), position, user, page.Limit},
-		func(c *SegmentChange) []any { return []any{text(&c.User), &c.Change, &c.At, text(&c.Place)} })
+	type row struct {
+		SegmentChange
+		end bool // of what is looked through
+	}
+	rows, err := query(ctx, m.Reader, m, client, true, sql, []any{string(segment), position, user, page.Limit + 1, changesRead},
+		func(r *row) []any { return []any{text(&r.User), &r.Change, &r.At, text(&r.Place), &r.end} })
 	if err != nil {
-		return nil, "", err
+		return nil, false, "", err
+	}
+	if len(rows) == 0 && !newest {
+		next = max(next, s.reached+afterAll)
+	}
+	for _, r := range rows {
+		if more = len(found) == page.Limit; more {
+			break
+		}
+		if next, more = r.Place, r.end; r.Change != "" {
+			found = append(found, r.SegmentChange)
+		}
 	}
 	users, err := m.named(ctx, client, usersNamed, column(found, func(c SegmentChange) string { return string(c.User) }))
 	names := make(map[id.User]string, len(users))
@@ -329,7 +392,7 @@ func (m Segments) Changes(ctx context.Context, client id.Client, eventual bool, 
 	for i := range found {
 		found[i].ExternalID = names[found[i].User]
 	}
-	return found, after, err
+	return found, more, next, err
 }
 
 // ChangesAfter asks whether there are changes of a segment behind a place.
@@ -341,14 +404,22 @@ type ChangesAfter struct {
 
 // A segment that is not there, or whose changes begin anew, has changed, too.
 const segmentsChanged = `
-SELECT s.id IS NULL OR s.changes_from > w.position
-	OR EXISTS (SELECT FROM segment_changes c WHERE c.client = w.client AND c.segment = w.segment AND (c.position, c.user_id) > (w.position, w.after))
+SELECT v.number IS NULL OR s.changes_from > w.position
+	OR EXISTS (SELECT FROM segment_changes c WHERE c.client = w.client AND (c.position, c.user_id) > (w.position, w.after) AND ` + told + `),
+	(SELECT c.position || '/' || c.user_id FROM segment_changes c WHERE c.client = w.client ORDER BY c.position DESC, c.user_id DESC LIMIT 1)
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS w (client, segment, position, after, i)
 LEFT JOIN segments s ON s.client = w.client AND s.id = w.segment
+LEFT JOIN segment_versions v ON v.client = w.client AND v.segment = w.segment AND v.serves
 ORDER BY w.i`
 
+// Looked says whether changes of a segment are to be read, and else up to where there are none.
+type Looked struct {
+	Changed bool
+	UpTo    eventstore.Position
+}
+
 // Changed says of each of some segments whether reading its changes would tell something.
-func (m Segments) Changed(ctx context.Context, asked []ChangesAfter) ([]bool, error) {
+func (m Segments) Changed(ctx context.Context, asked []ChangesAfter) ([]Looked, error) {
 	positions, users := make([]string, len(asked)), make([]string, len(asked))
 	for i, a := range asked {
 		positions[i], users[i], _ = strings.Cut(string(a.After), "/")
@@ -358,7 +429,7 @@ func (m Segments) Changed(ctx context.Context, asked []ChangesAfter) ([]bool, er
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[bool])
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Looked, err error) { return l, row.Scan(&l.Changed, text(&l.UpTo)) })
 }
 
 const segmentsOfUsers = `

@@ -14,10 +14,10 @@ type SegmentSize struct {
 }
 
 // segmentSizes are those of days up to one, and, on the last day that its client has come to, what it is now.
-const segmentSizes = `
+const segmentSizes = unfolded + `
 SELECT day, members FROM segment_sizes WHERE client = $1 AND segment = $2
 UNION ALL
-SELECT (c.now AT TIME ZONE 'UTC')::date, coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)::bigint
+SELECT (c.now AT TIME ZONE 'UTC')::date, ` + membersOf + `
 FROM segment_versions v JOIN segment_clients c ON c.client = v.client WHERE v.client = $1 AND v.segment = $2 AND v.serves
 ORDER BY day`
 

@@ -11,6 +11,8 @@ import (
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 	"kindred/testkit"
 )
@@ -57,6 +59,64 @@ func TestASegmentHasASizeForEachDay(t *testing.T) {
 	}
 }
 
+// What other segments' changes stand between a segment's own is looked through in pieces, and once.
+func TestChangesOfASegmentAreFoundBehindManyOfOthers(t *testing.T) {
+	t.Parallel()
+	random := testkit.Random(t)
+	w := newSegmentFixture(t)
+	for n, text := range []string{`traits.n > 20`, `traits.n > 90`} {
+		w.segment(w.acme, event.SegmentDefined{Segment: segmentIDs[n], Name: "some", Rule: event.Private([]byte(text))})
+	}
+	w.segment(w.acme, event.SegmentReady{Revision: 1})
+	w.create(w.acme, "before", `{"n": 30}`)
+	w.catchUp(random)
+	looked := func(after eventstore.Position) projections.Looked {
+		asked := []projections.ChangesAfter{{Client: w.acme, Segment: segmentIDs[0], After: after}}
+		return must[[]projections.Looked](t)(w.model.Changed(t.Context(), asked))[0]
+	}
+	start := w.applied + "/~"
+	if got := looked(start); got.Changed {
+		t.Errorf("nothing has changed: %+v", got)
+	}
+	const others = 50_000
+	if _, err := w.pool.Exec(t.Context(), `
+INSERT INTO `+projector.ID(w.model)+`.segment_changes (client, position, user_id, number, changed_at, entered, went, erased)
+SELECT client, position || lpad(n::text, 6, '0'), user_id, number, changed_at, '{1}', '{}', false FROM `+projector.ID(w.model)+`.segment_changes, generate_series(1, $1) n`,
+		others); err != nil {
+		t.Fatal(err)
+	}
+	if got := looked(start); got.Changed || got.UpTo <= start {
+		t.Errorf("nothing of the segment has changed: %+v", got)
+	}
+	w.create(w.acme, "behind", `{"n": 40}`)
+	w.catchUp(random)
+	if !looked(start).Changed {
+		t.Error("a change behind others' is not seen")
+	}
+	for _, newest := range []bool{false, true} {
+		page := projections.Page{Limit: 10}
+		var told []string
+		pages := 0
+		for more := true; more; pages++ {
+			var found []projections.SegmentChange
+			var err error
+			if found, more, page.After, err = w.model.Changes(t.Context(), w.acme, true, segmentIDs[0], newest, page); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range found {
+				told = append(told, c.Change+" "+c.ExternalID)
+			}
+		}
+		want := []string{"entered before", "entered behind"}
+		if newest {
+			slices.Reverse(want)
+		}
+		if diff := cmp.Diff(want, told); diff != "" || pages != 3 {
+			t.Errorf("in %d pages, newest first %t (-want +got):\n%s", pages, newest, diff)
+		}
+	}
+}
+
 // BenchmarkChanged looks whether 2,000 who wait for changes are to be told of some, in one
 // statement and in one each.
 func BenchmarkChanged(b *testing.B) {
@@ -72,7 +132,7 @@ func BenchmarkChanged(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				for some := range slices.Chunk(asked, together) {
-					if told := must[[]bool](b)(w.model.Changed(b.Context(), some)); told[0] {
+					if told := must[[]projections.Looked](b)(w.model.Changed(b.Context(), some)); told[0].Changed {
 						b.Fatal("nothing has changed")
 					}
 				}

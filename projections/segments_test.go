@@ -295,26 +295,25 @@ func (w *segmentFixture) rows(tx interface {
 }, schema string,
 ) map[string][]string {
 	w.Helper()
-	passed, completed := w.model.InProgress()
+	instead, completed := w.model.InProgress()
 	found := map[string][]string{}
 	for _, table := range []string{
 		"segment_clients", "segments", "segment_versions", "segment_users", "segment_blocks", "segment_changes",
 		"segment_layers", "segment_consents", "segment_clustered", "segment_acts", "segment_sizes",
 	} {
-		sql := `SELECT (to_jsonb(t) - $1::text[])::text FROM ` + schema + `.` + table + ` t`
-		if completed[table] != "" {
-			sql += ` WHERE ` + completed[table]
-		}
-		var columns []string
-		for _, p := range passed {
-			if column, ok := strings.CutPrefix(p, table+"."); ok {
-				columns = append(columns, column)
+		row, where := `to_jsonb(t)`, ``
+		for _, column := range slices.Sorted(maps.Keys(instead)) {
+			if name, ok := strings.CutPrefix(column, table+"."); ok && instead[column] == "" {
+				row += ` - '` + name + `'`
+			} else if ok {
+				row += ` || jsonb_build_object('` + name + `', ` + instead[column] + `)`
 			}
 		}
-		if columns == nil {
-			columns = []string{}
+		if completed[table] != "" {
+			where = ` WHERE ` + completed[table]
 		}
-		found[table] = must[[]string](w)(pgx.CollectRows(must[pgx.Rows](w)(tx.Query(w.Context(), sql+` ORDER BY 1`, columns)), pgx.RowTo[string]))
+		sql := strings.ReplaceAll(`SELECT (`+row+`)::text FROM SCHEMA.`+table+` t`+where+` ORDER BY 1`, "SCHEMA.", schema+".")
+		found[table] = must[[]string](w)(pgx.CollectRows(must[pgx.Rows](w)(tx.Query(w.Context(), sql)), pgx.RowTo[string]))
 	}
 	return found
 }
@@ -800,7 +799,7 @@ type follower struct {
 func (f *follower) follow(w *segmentFixture, segment id.Segment) []id.User {
 	w.Helper()
 	page := projections.Page{After: f.after, Limit: 200}
-	found, _, err := w.model.Changes(w.Context(), w.acme, true, segment, false, page)
+	found, _, _, err := w.model.Changes(w.Context(), w.acme, true, segment, false, page)
 	if f.members == nil || fault.Is(err, "cursor_expired") {
 		f.members = map[id.User]bool{}
 		members, at, err := w.model.Members(w.Context(), w.acme, true, segment, projections.Page{Limit: 1000})

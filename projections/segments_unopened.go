@@ -18,13 +18,13 @@ import (
 // them at once. It is as if each were applied by itself.
 
 const (
-	lockWithout  = `SELECT client, now, users FROM segment_clients WHERE client = ANY($1) AND versions = 0 ORDER BY client FOR UPDATE`
+	lockWithout  = `SELECT client, now, users, fold_in FROM segment_clients WHERE client = ANY($1) AND versions = 0 ORDER BY client FOR UPDATE`
 	usersWithout = `
 SELECT u.client, ` + segmentUserColumns + `
 FROM unnest($1::text[], $2::text[]) AS w (client, id) JOIN segment_users u ON u.client = w.client AND u.id = w.id`
 	keepWithout = `
-UPDATE segment_clients c SET now = n.now, users = n.users
-FROM unnest($1::text[], $2::timestamptz[], $3::bigint[]) AS n (client, now, users) WHERE c.client = n.client`
+UPDATE segment_clients c SET now = n.now, users = n.users, fold_in = n.fold_in
+FROM unnest($1::text[], $2::timestamptz[], $3::bigint[], $4::int[]) AS n (client, now, users, fold_in) WHERE c.client = n.client`
 )
 
 // ApplyUnopened implements [projector.Opener].
@@ -45,6 +45,7 @@ func (m Segments) ApplyUnopened(ctx context.Context, tx pgx.Tx, batch []eventsto
 			if err := g.apply(ctx, r); err != nil {
 				return nil, err
 			}
+			g.foldIn--
 		}
 	}
 	if len(without) == 0 {
@@ -54,9 +55,11 @@ func (m Segments) ApplyUnopened(ctx context.Context, tx pgx.Tx, batch []eventsto
 	var of, clients []string
 	var nows []time.Time
 	var counts []int64
+	var folds []int
 	for _, client := range slices.Sorted(maps.Keys(without)) {
 		g := without[client]
 		clients, nows, counts = append(clients, string(client)), append(nows, g.now), append(counts, g.segmented.users)
+		folds = append(folds, g.foldIn)
 		for _, u := range sortedValues(g.touched) {
 			of, users = append(of, string(client)), append(users, u)
 		}
@@ -64,16 +67,17 @@ func (m Segments) ApplyUnopened(ctx context.Context, tx pgx.Tx, batch []eventsto
 	if err := writeUsers(ctx, tx, of, users); err != nil {
 		return nil, err
 	}
-	return rest, do(ctx, tx, "keep the segments of clients", keepWithout, clients, nows, counts)
+	return rest, do(ctx, tx, "keep the segments of clients", keepWithout, clients, nows, counts, folds)
 }
 
 // without are the clients of a batch that never had a segment, and of which it holds nothing
-// but users that are created and change, on the day of the last one.
+// but users that are created and change, on the day of the last one, and before the next fold.
 func (m Segments) without(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (map[id.Client]*judgedBatch, error) {
-	newest, others := map[id.Client]time.Time{}, map[id.Client]bool{}
+	newest, events, others := map[id.Client]time.Time{}, map[id.Client]int{}, map[id.Client]bool{}
 	for _, r := range batch {
 		switch r.Event.(type) {
 		case event.EndUserCreated, event.EndUserTraitsChanged:
+			events[r.Client]++
 			if r.RecordedAt.After(newest[r.Client]) {
 				newest[r.Client] = r.RecordedAt
 			}
@@ -88,8 +92,8 @@ func (m Segments) without(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 	found := map[id.Client]*judgedBatch{}
 	rows, _ := tx.Query(ctx, lockWithout, texts(slices.Collect(maps.Keys(newest)))) // what it fails with, its rows end with
 	var c segmented
-	if _, err := pgx.ForEachRow(rows, []any{text(&c.client), &c.now, &c.users}, func() error {
-		if dayOf(newest[c.client]).After(dayOf(c.now)) {
+	if _, err := pgx.ForEachRow(rows, []any{text(&c.client), &c.now, &c.users, &c.foldIn}, func() error {
+		if dayOf(newest[c.client]).After(dayOf(c.now)) || events[c.client] >= c.foldIn {
 			return nil
 		}
 		one := c

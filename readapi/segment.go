@@ -153,21 +153,16 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 	if err != nil {
 		return nil, err
 	}
-	found, at, err := projections.Segments{Reader: a.Reader}.Changes(ctx, client, eventual, segment, newest, page)
-	if err == nil && len(found) == 0 && wait > 0 {
+	page.Limit-- // the model says itself whether there is more
+	found, more, at, err := projections.Segments{Reader: a.Reader}.Changes(ctx, client, eventual, segment, newest, page)
+	if err == nil && len(found) == 0 && !more && wait > 0 {
 		page.After = at
-		found, at, err = a.Streams.Changes(ctx, client, segment, page, wait)
+		found, more, at, err = a.Streams.Changes(ctx, client, segment, page, wait)
 	}
 	if err != nil && !errors.Is(err, httpapi.ErrStopping) {
 		return nil, err
 	}
-	answer := httpapi.ListSegmentChanges200JSONResponse{HasMore: len(found) == page.Limit}
-	if answer.HasMore {
-		found = found[:page.Limit-1]
-	}
-	if len(found) > 0 {
-		at = found[len(found)-1].Place
-	}
+	answer := httpapi.ListSegmentChanges200JSONResponse{HasMore: more}
 	answer.Cursor = a.Cursors.Encode(client, list, string(at))
 	answer.Changes = each(found, func(c projections.SegmentChange) httpapi.SegmentChange {
 		return httpapi.SegmentChange{

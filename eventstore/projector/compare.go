@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -124,16 +123,29 @@ const selectColumns = `
 SELECT a.attname::text, a.atttypid = 'public.log_position'::regtype
 FROM pg_attribute a WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
 
-func (s Side) digests(ctx context.Context, m ReadModel, table string) (*digested, error) {
-	var passedOver []string
-	where := ` WHERE true`
-	if model, ok := m.(InProgress); ok {
-		columns, completed := model.InProgress()
-		passedOver = columns
-		if condition := completed[table]; condition != "" {
-			where = ` WHERE ` + condition
+// inProgress says what is compared in the place of columns of a table in a schema, and which rows.
+func inProgress(m ReadModel, schema, table string) (instead map[string]string, completed string) {
+	instead, completed = map[string]string{}, `true`
+	model, ok := m.(InProgress)
+	if !ok {
+		return instead, completed
+	}
+	in := strings.NewReplacer("SCHEMA.", quote(schema)+".")
+	columns, rows := model.InProgress()
+	for column, other := range columns {
+		if name, of := strings.CutPrefix(column, table+"."); of {
+			instead[name] = in.Replace(other)
 		}
 	}
+	if condition := rows[table]; condition != "" {
+		completed = in.Replace(condition)
+	}
+	return instead, completed
+}
+
+func (s Side) digests(ctx context.Context, m ReadModel, table string) (*digested, error) {
+	instead, completed := inProgress(m, ID(m), table)
+	where := ` WHERE ` + completed
 	name := quote(ID(m)) + "." + quote(table)
 	rows, err := s.tx.Query(ctx, selectColumns, name)
 	if err != nil {
@@ -152,7 +164,10 @@ func (s Side) digests(ctx context.Context, m ReadModel, table string) (*digested
 			value = `coalesce((SELECT p.place FROM pg_temp.places p WHERE p.position = ` + value + `), ` + value + `)`
 		}
 		whose = whose || column == "client"
-		if !slices.Contains(passedOver, table+"."+column) {
+		if other, is := instead[column]; is {
+			value = other
+		}
+		if value != "" {
 			columns = append(columns, value)
 		}
 		return nil

@@ -90,11 +90,11 @@ func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, ba
 }
 
 // InProgress is a read model with work in its tables that follows from the log at its
-// end alone: Compare passes over that.
+// end alone: Compare passes over that, and so does Verify where something is compared in its place.
 type InProgress interface {
-	// InProgress names columns, "table.column", and by table a condition on the rows t
-	// that are compared.
-	InProgress() (columns []string, completed map[string]string)
+	// InProgress says what is compared in the place of columns, "table.column", of a row t (empty:
+	// nothing), and by table a condition on the rows t that are compared. SCHEMA is that of the table.
+	InProgress() (columns, completed map[string]string)
 }
 
 // ReadModel is a projection whose tables hold nothing but what the log says,

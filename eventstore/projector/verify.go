@@ -1,6 +1,7 @@
 package projector
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -119,7 +120,7 @@ func (l *leader) compare(ctx context.Context, m ReadModel, found func(Difference
 			return err
 		}
 		for _, table := range tables {
-			if err := l.compareTable(ctx, live, ID(m), table, &checked, found); err != nil {
+			if err := l.compareTable(ctx, live, m, table, &checked, found); err != nil {
 				return fmt.Errorf("compare %s: %w", table, err)
 			}
 		}
@@ -146,9 +147,18 @@ FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = AN
 WHERE i.indrelid = $1::regclass AND i.indisprimary`
 
 // compareTable goes through the rows of both in the order of their digests.
-func (l *leader) compareTable(ctx context.Context, live pgx.Tx, projectionID, table string, checked *Checked, found func(Difference)) error {
+func (l *leader) compareTable(ctx context.Context, live pgx.Tx, m ReadModel, table string, checked *Checked, found func(Difference)) error {
 	var key string
-	if err := live.QueryRow(ctx, selectKeyColumns, quote(projectionID)+"."+quote(table)).Scan(&key); err != nil {
+	name := quote(ID(m)) + "." + quote(table)
+	if err := live.QueryRow(ctx, selectKeyColumns, name).Scan(&key); err != nil {
+		return err
+	}
+	rows, err := live.Query(ctx, selectColumns, name)
+	if err != nil {
+		return err
+	}
+	columns, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (column string, err error) { return column, row.Scan(&column, nil) })
+	if err != nil {
 		return err
 	}
 	conn, err := l.Pool.Acquire(ctx)
@@ -156,12 +166,12 @@ func (l *leader) compareTable(ctx context.Context, live pgx.Tx, projectionID, ta
 		return err
 	}
 	defer conn.Release()
-	a, err := digests(ctx, live, projectionID, table, key)
+	a, err := digests(ctx, live, m, ID(m), table, key, columns)
 	if err != nil {
 		return err
 	}
 	defer a.rows.Close()
-	b, err := digests(ctx, conn, l.projectionID, table, key)
+	b, err := digests(ctx, conn, m, l.projectionID, table, key, columns)
 	if err != nil {
 		return err
 	}
@@ -204,10 +214,15 @@ type digested struct {
 
 func digests(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, schema, table, key string,
+}, m ReadModel, schema, table, key string, columns []string,
 ) (*digested, error) {
-	rows, err := db.Query(ctx, `SELECT sha256(convert_to(t::text, 'UTF8')) AS digest, `+key+` FROM `+
-		pgx.Identifier{schema, table}.Sanitize()+` t ORDER BY digest`)
+	instead, completed := inProgress(m, schema, table)
+	values := make([]string, len(columns))
+	for i, column := range columns {
+		values[i] = cmp.Or(instead[column], "t."+quote(column))
+	}
+	rows, err := db.Query(ctx, `SELECT sha256(convert_to(ROW(`+strings.Join(values, ", ")+`)::text, 'UTF8')) AS digest, `+key+` FROM `+
+		pgx.Identifier{schema, table}.Sanitize()+` t WHERE `+completed+` ORDER BY digest`)
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 // statement: of 1,000 segments' changes most concern nobody who waits.
 const lookForChanges = 250 * time.Millisecond
 
-func newLooks(segments projections.Segments) *coalesce.Coalescer[projections.ChangesAfter, bool] {
-	return &coalesce.Coalescer[projections.ChangesAfter, bool]{
+func newLooks(segments projections.Segments) *coalesce.Coalescer[projections.ChangesAfter, projections.Looked] {
+	return &coalesce.Coalescer[projections.ChangesAfter, projections.Looked]{
 		Answer: segments.Changed, Most: maxWaits, Waiting: maxWaits, Timeout: lookEvery * 10,
 	}
 }
@@ -26,7 +26,7 @@ func newLooks(segments projections.Segments) *coalesce.Coalescer[projections.Cha
 // wait, when it may be empty.
 // Faults: building, cursor_expired, overloaded, quarantined, segment_building, segment_unknown, stale.
 func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segment, page projections.Page, wait time.Duration) (
-	found []projections.SegmentChange, at eventstore.Position, err error,
+	found []projections.SegmentChange, more bool, next eventstore.Position, err error,
 ) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
@@ -35,17 +35,21 @@ func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segm
 	for last := false; !last; {
 		select {
 		case <-ctx.Done():
-			return nil, page.After, context.Cause(ctx)
+			return nil, false, page.After, context.Cause(ctx)
 		case <-over.C:
 			last = true
 		case <-look.C:
-			if last, err = s.looks.Ask(ctx, projections.ChangesAfter{Client: client, Segment: segment, After: page.After}); err != nil {
-				return nil, page.After, cmp.Or(context.Cause(ctx), err)
+			looked, err := s.looks.Ask(ctx, projections.ChangesAfter{Client: client, Segment: segment, After: page.After})
+			if err != nil {
+				return nil, false, page.After, cmp.Or(context.Cause(ctx), err)
+			}
+			if last = looked.Changed; !last {
+				page.After = max(page.After, looked.UpTo) // so that nothing is looked through twice
 			}
 		}
 	}
 	if !s.reading.Take(ctx, client.Owner()) {
-		return nil, page.After, cmp.Or(context.Cause(ctx), error(fault.New(fault.Unavailable, "overloaded", "Too many wait at once. Try again.").After(time.Second)))
+		return nil, false, page.After, cmp.Or(context.Cause(ctx), error(fault.New(fault.Unavailable, "overloaded", "Too many wait at once. Try again.").After(time.Second)))
 	}
 	defer s.reading.Give(client.Owner())
 	return s.segments.Changes(ctx, client, false, segment, false, page)

@@ -43,7 +43,7 @@ var ErrCut = errors.New("the stream was cut; resume it by the last id")
 type Streams struct {
 	events   projections.PublicEvents
 	segments projections.Segments
-	looks    *coalesce.Coalescer[projections.ChangesAfter, bool]
+	looks    *coalesce.Coalescer[projections.ChangesAfter, projections.Looked]
 	logger   *slog.Logger
 	reading  semaphore.Semaphore
 	joined   chan struct{} // of capacity 1: somebody follows
