@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,14 @@ type layerOf struct {
 // maxLayers bounds how many layers are kept in memory.
 // limit: models | consent layers in memory | {maxLayers}
 const maxLayers = 256
+
+const (
+	// pairsSeed makes the random pairs of a percentile the same ones each time.
+	pairsSeed = 1
+	// keptAtOnce is how many users are judged before others may search.
+	// limit: models | users that are judged at once for a part of a filter to be kept | {keptAtOnce}
+	keptAtOnce = 1_000
+)
 
 // consentSet is who has granted a layer. Each request first takes in what has
 // changed.
@@ -50,35 +57,6 @@ var consentSets atomic.Int64
 
 func newConsentSet() *consentSet {
 	return &consentSet{lock: newCtxLock(), granted: map[id.User]struct{}{}, mark: fmt.Sprint("consents ", consentSets.Add(1))}
-}
-
-// takeIn reads what has changed in a layer since the last time.
-func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consentSet) error {
-	if err := c.lock.lockSoon(ctx); err != nil {
-		return err
-	}
-	defer c.lock.unlock()
-	server, into := p.Consent.Progress.Server(), c
-	if c.server != server {
-		into = newConsentSet() // everything is read anew, beside requests that compare
-	}
-	consent := p.Consent
-	consent.AtOnce = true // while one waits for the first page, others have the lock
-	for ; ; consent.AtOnce = false {
-		page, err := consent.ChangedConsents(ctx, of.client, of.layer, into.reached, changesAtOnce)
-		if err != nil {
-			return err
-		}
-		into.apply(page)
-		if len(page) < changesAtOnce {
-			break
-		}
-	}
-	if into != c {
-		c.replace(into, server)
-	}
-	const grant = 80 // bytes
-	return p.memory.resize(&c.held, int64(grant*len(c.granted)))
 }
 
 func (c *consentSet) apply(page []ConsentChange) {

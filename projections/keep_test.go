@@ -119,7 +119,7 @@ func TestSandboxesKeepNoMoreInMemoryThanTheirClient(t *testing.T) {
 
 // One client that asks for another rule each time has the others wait for one of these.
 func TestRulesToBeKeptAreOneOfEachClient(t *testing.T) {
-	source, w := id.Random(rand.Reader), newWantedQueue()
+	source, w := id.Random(rand.Reader), newWantedQueue(maxPopulations)
 	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
 	for i := range 100 {
 		w.put(wanted{owner, fmt.Sprint("traits.a == ", i)})

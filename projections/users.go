@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -534,4 +535,36 @@ SELECT count(*) AS n FROM (SELECT FROM users u WHERE u.client = $1 AND u.changed
 // limit.
 func (m Users) countChanged(ctx context.Context, client id.Client, after eventstore.Position, limit int) (int, error) {
 	return count(ctx, m.Reader, m, client, false, countChanged, string(after), limit)
+}
+
+const (
+	// changesAtOnce is how many changed users are read in one statement at most;
+	// the first is for firstChanges.
+	// limit: models | changed users of one statement | {changesAtOnce}, of those sampled {sampledAtOnce}
+	changesAtOnce = 5_000
+	firstChanges  = 500
+)
+
+// allChanged reads all changes after *reached and moves it on. With the first page
+// the model is as fresh as it has to be.
+func (m Users) allChanged(ctx context.Context, client id.Client, eventual bool, reached *eventstore.Position) iter.Seq2[UserChange, error] {
+	return func(yield func(UserChange, error) bool) {
+		for limit, eventual := firstChanges, eventual; ; eventual = true {
+			page, err := m.changed(ctx, client, eventual, *reached, limit)
+			if err != nil {
+				yield(UserChange{}, err)
+				return
+			}
+			for _, change := range page {
+				*reached = change.At
+				if !yield(change, nil) {
+					return
+				}
+			}
+			if len(page) < limit && Fitting(page, changeSize) == len(page) {
+				return
+			}
+			limit = min(2*len(page), changesAtOnce)
+		}
+	}
 }
