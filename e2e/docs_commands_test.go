@@ -30,6 +30,7 @@ var notRun = map[string]string{
 	"bin/kindred listen --forward-to http://localhost:3000/hooks --events match.computed": "it listens until it is interrupted, and has tests of its own",
 	"SANDBOX=$(bin/kindred sandboxes create ci --expires-in 24h)":                         "it needs a login, and has tests of its own",
 	"bin/kindred clusters list --layer lay_…":                                             "it needs clusters, and has tests of its own",
+	"KINDRED_TEST_POOLED=1 bin/testpg go test ./e2e":                                      "it is these tests once more",
 	"bin/kindred trigger cluster.drift_detected":                                          "it needs a sandbox, and has tests of its own",
 }
 
