@@ -4610,7 +4610,7 @@ type SegmentChangeList struct {
 	// Cursor For `after`, to go on.
 	Cursor string `json:"cursor"`
 
-	// HasMore Whether there are more by now.
+	// HasMore Whether there may be more by now: a page may be short, or empty, and there are more.
 	//
 	// Example: false
 	HasMore bool `json:"has_more"`

@@ -4724,7 +4724,7 @@ type SegmentChangeList struct {
 	Changes []SegmentChange `json:"changes"`
 	// For `after`, to go on.
 	Cursor string `json:"cursor"`
-	// Whether there are more by now.
+	// Whether there may be more by now: a page may be short, or empty, and there are more.
 	HasMore bool `json:"has_more"`
 }
 

@@ -4895,7 +4895,7 @@ export interface SegmentChangeList {
   changes: Array<SegmentChange>;
   /** For `after`, to go on. */
   cursor: string;
-  /** Whether there are more by now. */
+  /** Whether there may be more by now: a page may be short, or empty, and there are more. */
   has_more: boolean;
 }
 

@@ -2231,7 +2231,7 @@ class SegmentChangeList(TypedDict):
     changes: list[SegmentChange]
     # For `after`, to go on.
     cursor: str
-    # Whether there are more by now.
+    # Whether there may be more by now: a page may be short, or empty, and there are more.
     has_more: bool
 
 
