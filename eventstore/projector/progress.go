@@ -19,10 +19,11 @@ import (
 
 const (
 	channel     = "kindred_checkpoint"
-	announceGap = 10 * time.Millisecond // announcements of a burst go together
-	batchWait   = 20 * time.Millisecond // between two batches of a projection that has caught up
-	promptTime  = 2 * time.Millisecond  // of one that is prompt
-	passTime    = 60 * time.Millisecond // at most, before a batch that does not concern a projection is passed over
+	announceGap = 10 * time.Millisecond  // announcements of a burst go together
+	batchWait   = 20 * time.Millisecond  // between two batches of a projection that has caught up
+	bulkWait    = 100 * time.Millisecond // of one whose batches hold bulkBatch events and more
+	promptTime  = 2 * time.Millisecond   // of one that is prompt
+	passTime    = 60 * time.Millisecond  // at most, before a batch that does not concern a projection is passed over
 	firstPoll   = 20 * time.Millisecond
 	lastPoll    = 160 * time.Millisecond // so that many that wait do not make it worse
 	// limit: requests | wait of a read for what was written | {maxWait} | 503 `stale`

@@ -27,7 +27,7 @@ const (
 	maxTimeouts = 15 // that one event may take, which cannot be divided
 	pause       = 5 * time.Second
 	largeBatch  = 128 // items
-	bulkBatch   = 32  // that somebody appended together
+	bulkBatch   = 32  // many come, or somebody appended them together
 )
 
 // Runner leads projections. One value serves a whole process; each projection
@@ -306,6 +306,8 @@ func (l *leader) patience(n int) time.Duration {
 	switch {
 	case l.prompt && (l.applied || n < bulkBatch):
 		return promptTime
+	case l.applied && n >= bulkBatch:
+		return bulkWait
 	case l.applied || l.prompt: // behind an import, that is
 		return batchWait
 	}
