@@ -34,19 +34,19 @@ func forgets(p Projection) bool {
 
 // applyForgetting applies a batch, and deletes the rows of each client at the place at
 // which it was deleted, or has it noted that they are to be.
-func applyForgetting(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, most int,
+func applyForgetting(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, spending func(id.Client) Spend,
 	forget func(context.Context, pgx.Tx, id.Client) error,
 ) error {
 	if !forgets(p) {
-		return apply(ctx, p, tx, log, batch, most)
+		return apply(ctx, p, tx, log, batch, spending)
 	}
 	for len(batch) > 0 {
 		at := slices.IndexFunc(batch, func(r eventstore.Recorded) bool { return r.Type == clientDeleted })
 		if at < 0 {
-			return apply(ctx, p, tx, log, batch, most)
+			return apply(ctx, p, tx, log, batch, spending)
 		}
 		if at > 0 {
-			if err := apply(ctx, p, tx, log, batch[:at], most); err != nil {
+			if err := apply(ctx, p, tx, log, batch[:at], spending); err != nil {
 				return err
 			}
 		}

@@ -145,15 +145,11 @@ func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	most := 0
-	if l.slow != nil {
-		most = BatchSteps
-	}
 	forget := forgetAll
 	if l.deletions != nil {
 		forget = l.deletions.note
 	}
-	return applyForgetting(ctx, l.projection, tx, l.Log, batch, most, forget)
+	return applyForgetting(ctx, l.projection, tx, l.Log, batch, l.spending, forget)
 }
 
 // refused is an event that cannot be applied. It is left out, or its client stops

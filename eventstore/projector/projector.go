@@ -64,11 +64,10 @@ type Opener interface {
 
 // Apply applies events to a projection of whichever kind.
 func Apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error {
-	return applyForgetting(ctx, p, tx, log, batch, 0, forgetAll)
+	return applyForgetting(ctx, p, tx, log, batch, unbounded, forgetAll)
 }
 
-// apply fails with a slowError where an Opener takes more than most steps, not 0, for a client.
-func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, most int) error {
+func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, spending func(id.Client) Spend) error {
 	opener, ok := p.(Opener)
 	if !ok {
 		return p.Apply(ctx, tx, batch)
@@ -82,7 +81,7 @@ func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, ba
 		byClient[r.Client] = append(byClient[r.Client], r)
 	}
 	for _, client := range slices.Sorted(maps.Keys(byClient)) {
-		if err := opener.ApplyOpening(ctx, tx, log, client, byClient[client], spending(client, most)); err != nil {
+		if err := opener.ApplyOpening(ctx, tx, log, client, byClient[client], spending(client)); err != nil {
 			return err
 		}
 	}

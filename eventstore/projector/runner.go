@@ -135,6 +135,7 @@ type leader struct {
 	timeouts     int                // that the next transaction may take; 0: 1
 	only         id.Client          // the one whose events are applied; empty: all
 	paused       bool               // its place is that of the client, which is paused
+	spent        int                // steps, by an Opener
 	throttle     *throttle          // in bulk
 	unkeyed      LateKeyed          // the model, while its key is yet to be made; else nil
 	slow         *slowClients       // of a live Opener; else nil
@@ -442,7 +443,7 @@ func (l *leader) transact(ctx context.Context, items []item,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(l.timeouts, 1))*cmp.Or(l.Batch, batchTimeout))
 	defer cancel()
-	if l.Large != nil && len(items) >= largeBatch {
+	if l.Large != nil && !l.paused && len(items) >= largeBatch { // slices are one at a time as it is
 		select {
 		case l.Large <- struct{}{}:
 			defer func() { <-l.Large }()

@@ -26,9 +26,9 @@ const (
 	BatchSteps = 2_000_000
 	// limit: models | time for which a client that was slow has to keep up | {slowTime}
 	slowTime   = 10 * time.Second
-	shortSlice = 20 * time.Millisecond // of a slow client: the next one may be twice as long
-	longSlice  = 60 * time.Millisecond // it is to be half as long
-	firstSlice = 16                    // events
+	shortSlice = BatchSteps     // of a slow client: the next one may hold twice as many events
+	longSlice  = 3 * BatchSteps // it is to hold half as many
+	firstSlice = 16             // events
 )
 
 // Spend notes what a projection does for a client, in steps of some 10 ns. Where that is
@@ -40,11 +40,15 @@ type slowError struct{ client id.Client }
 
 func (e slowError) Error() string { return fmt.Sprintf("the events of %s take long", e.client) }
 
-// spending counts the steps of a client; most of 0: as many as it takes.
-func spending(client id.Client, most int) Spend {
+// unbounded is for as many steps as it takes.
+func unbounded(id.Client) Spend { return func(int) error { return nil } }
+
+// spending counts the steps of a client, of which one may take so many in a live leader's batch.
+func (l *leader) spending(client id.Client) Spend {
 	spent := 0
 	return func(steps int) error {
-		if spent += steps; most > 0 && spent > most {
+		l.spent += steps
+		if spent += steps; l.slow != nil && spent > BatchSteps {
 			return slowError{client}
 		}
 		return nil
@@ -64,7 +68,7 @@ type slowClient struct {
 	part   *leader             // paused
 	passed eventstore.Position // the leader has passed the client's events over, up to here at least
 	limit  int                 // events of its next slice
-	late   time.Time           // when a slice last took long
+	late   time.Time           // when a slice last was not short
 	sliced int                 // the round of its last slice
 }
 
@@ -212,24 +216,31 @@ func (s *slowClients) slice(ctx context.Context, client id.Client, c *slowClient
 		return false, s.returns(ctx, client, c, upTo)
 	}
 	items, unknown := c.part.decode(records)
-	began := time.Now() //nolint:forbidigo // a slice is measured on the process's monotonic clock
+	c.part.spent = 0
 	err = c.part.applyItems(ctx, items)
-	took := time.Since(began)
 	switch {
 	case err != nil:
 		return false, err
 	case c.part.skip[client]: // it has stopped at an event that cannot be applied
 		s.forget(client)
-		return true, nil
-	case took < shortSlice:
-		c.limit = min(2*c.limit, MaxBatch)
 	default:
-		c.late = s.leader.Now()
-		if took > longSlice {
-			c.limit = max(1, c.limit/2)
-		}
+		c.took(c.part.spent, s.leader.Now())
 	}
 	return true, unknown
+}
+
+// took makes the next slice as long as one may be. It goes by steps: by the clock, what others
+// do would make slices so small that the client never keeps up, as to begin one takes 5 ms,
+// and 50 on a busy machine, however few events it holds.
+func (c *slowClient) took(steps int, now time.Time) {
+	if steps < shortSlice {
+		c.limit = min(2*c.limit, MaxBatch)
+		return
+	}
+	c.late = now
+	if steps > longSlice {
+		c.limit = max(1, c.limit/2)
+	}
 }
 
 // returns lets the leader apply a client that has kept up for long enough.

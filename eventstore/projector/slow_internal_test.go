@@ -3,6 +3,7 @@ package projector
 import (
 	"crypto/rand"
 	"testing"
+	"time"
 
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -37,6 +38,28 @@ func TestAClientAndItsSandboxesHaveOneSlice(t *testing.T) {
 	for client := range s.all {
 		if want := map[id.Client]int{other: 8, idle: 8}[client]; slices[client] != max(want, 2) {
 			t.Errorf("%s was looked at %d times", client, slices[client])
+		}
+	}
+}
+
+// What a slice costs is told by its steps: where an event takes 12,000, or 31,000, the next one
+// holds as many as make 20 to 60 ms, and the client is slow for as long as they do.
+func TestASliceIsAsLongAsItsStepsAllow(t *testing.T) {
+	for _, each := range []int{0, 12_000, 31_000, BatchSteps, 5 * BatchSteps} {
+		c := &slowClient{limit: firstSlice}
+		now := time.Now()
+		for range 20 {
+			c.took(c.limit*each, now)
+		}
+		switch took := c.limit * each; {
+		case each == 0:
+			if c.limit != MaxBatch || !c.late.IsZero() {
+				t.Errorf("events that take nothing: %d in a slice, slow at %v", c.limit, c.late)
+			}
+		case c.limit > 1 && took > 2*longSlice || c.limit < MaxBatch && took < shortSlice || c.limit < 1:
+			t.Errorf("events of %d steps: %d in a slice, which takes %d", each, c.limit, took)
+		case c.late != now:
+			t.Errorf("events of %d steps: it is not slow", each)
 		}
 	}
 }
