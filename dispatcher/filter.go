@@ -8,7 +8,9 @@ import (
 )
 
 // filters judge events by the rules of subscriptions, by their texts.
-type filters struct{ parsed rule.Cache[string] }
+type filters struct {
+	parsed rule.Cache[string, *rule.Rule]
+}
 
 // names says whether a filter surely names an event.
 func (f *filters) names(filter string, facts *rule.Facts) bool {

@@ -27,11 +27,14 @@ import (
 // it serves from the event on that says it is ready.
 type Segments struct {
 	Reader
-	rules *rule.Cache[id.Event] // by the event that carries them; nil: they are parsed each time
+	rules   *rule.Cache[id.Event, *rule.Rule] // by the event that carries them; nil: they are parsed each time
+	defined *rule.Cache[string, *definitions] // by their revision; nil: they are read each time
 }
 
 // NewSegments is the model with its rules kept ready to judge.
-func NewSegments(reader Reader) Segments { return Segments{reader, new(rule.Cache[id.Event])} }
+func NewSegments(reader Reader) Segments {
+	return Segments{reader, new(rule.Cache[id.Event, *rule.Rule]), new(rule.Cache[string, *definitions])}
+}
 
 // Name of the read model.
 func (Segments) Name() string { return "segments" }
@@ -48,7 +51,7 @@ func (Segments) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Segments) Version() int { return 6 }
+func (Segments) Version() int { return 7 }
 
 const segmentClocks clocks = "segment_clocks"
 
@@ -77,6 +80,7 @@ CREATE TABLE segment_clients (
 	versions int NOT NULL,         -- the same of versions
 	folded   log_position NOT NULL, -- changes up to here are in the blocks
 	fold_in  int NOT NULL,         -- so many events
+	defined  uuid NOT NULL DEFAULT gen_random_uuid(), -- another one whenever its versions or layers change
 	decided  text NOT NULL DEFAULT '{}' -- JSON: paths of traits that the client has said are sensitive, or are not
 ) WITH (fillfactor = 50);
 CREATE TABLE segments (
@@ -167,7 +171,7 @@ func (Segments) InProgress() (columns, completed map[string]string) {
 	SELECT FROM SCHEMA.segment_versions v WHERE v.client = t.client AND v.number = n AND v.serves) ORDER BY n`
 	}
 	columns = map[string]string{
-		"segment_versions.built": "", "segment_users.due": "", "segment_sizes.members": "",
+		"segment_versions.built": "", "segment_users.due": "", "segment_sizes.members": "", "segment_clients.defined": "",
 		"segment_users.versions":  `ARRAY(` + serving(`t.versions`) + `)`,
 		"segment_changes.entered": `ARRAY(` + serving(`t.entered`) + `)`,
 		"segment_changes.went":    `ARRAY(` + serving(`t.went`) + `)`,
@@ -209,26 +213,47 @@ func (m Segments) ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.L
 // segmented is a client whose segments a transaction works on.
 type segmented struct {
 	Segments
-	tx       pgx.Tx
-	client   id.Client
-	spend    projector.Spend
-	decided  map[string]bool
+	definitions
+	tx        pgx.Tx
+	client    id.Client
+	spend     projector.Spend
+	decided   map[string]bool
+	steps     int // that judgements took so far
+	now       time.Time
+	users     int64 // the next one's number
+	next      int   // version
+	folded    eventstore.Position
+	foldIn    int    // events
+	revision  string // of the definitions
+	redefined bool   // by this transaction
+}
+
+// definitions are a client's layers, and versions with their rules. One transaction at a time
+// works with them.
+type definitions struct {
 	layers   map[id.ConsentLayer]*segmentLayer
+	versions map[int]*segmentVersion
+	ordered  []*segmentVersion              // by number
+	served   map[id.Segment]*segmentVersion // by those that serve
+	newest   map[id.Segment]*segmentVersion
 	asked    asked                        // by the rules of the versions
 	readers  map[string][]*segmentVersion // by what they read, in order; see touched
 	set      *rule.Set                    // of all their rules
 	wanted   func(member string) bool     // of the traits, which are to be decoded; nil: all
 	unnamed  bool                         // no rule reads external ids, which stay sealed
-	steps    int                          // that judgements took so far
-	now      time.Time
-	users    int64 // the next one's number
-	next     int   // version
-	folded   eventstore.Position
-	foldIn   int // events
-	versions map[int]*segmentVersion
-	ordered  []*segmentVersion // by number
-	serving  map[id.Segment]*segmentVersion
-	newest   map[id.Segment]*segmentVersion
+}
+
+// versionSize is about what a version takes in memory beside its rule, in bytes.
+const versionSize = 1 << 10
+
+// Size implements [rule.Sized].
+func (d *definitions) Size() (size int) {
+	for _, v := range d.ordered {
+		if size += versionSize; v.rule != nil {
+			size += v.rule.Size()
+		}
+	}
+	return size
 }
 
 // unbounded is how many steps may be taken where all is to be done at once.
@@ -268,8 +293,11 @@ const (
 const (
 	makeSegmented = `
 INSERT INTO segment_clients (client, now, users, versions, folded, fold_in) VALUES ($1, to_timestamp(0), 0, 0, '', $2) ON CONFLICT DO NOTHING`
-	lockSegmented  = `SELECT now, users, versions, folded, fold_in, decided FROM segment_clients WHERE client = $1 FOR UPDATE`
-	keepSegmented  = `UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5 WHERE client = $1`
+	lockSegmented = `SELECT now, users, versions, folded, fold_in, decided, defined::text FROM segment_clients WHERE client = $1 FOR UPDATE`
+	keepSegmented = `
+UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5, defined = CASE WHEN $6 THEN gen_random_uuid() ELSE defined END
+WHERE client = $1`
+	redefine       = `UPDATE segment_clients SET defined = gen_random_uuid() WHERE client = $1`
 	keepFolded     = `UPDATE segment_clients SET folded = $2 WHERE client = $1`
 	selectVersions = `SELECT number, segment, generation, rule, rule_event, refers, serves, built, layer, blocked FROM segment_versions WHERE client = $1`
 	subjectKeys    = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
@@ -279,7 +307,7 @@ INSERT INTO segment_clients (client, now, users, versions, folded, fold_in) VALU
 func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend) (*segmented, error) {
 	c := &segmented{Segments: m, tx: tx, client: client, spend: spend}
 	lock := func() error {
-		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, text(&c.folded), &c.foldIn, document(&c.decided))
+		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, text(&c.folded), &c.foldIn, document(&c.decided), &c.revision)
 	}
 	err := lock()
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -291,10 +319,26 @@ func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend p
 	if err != nil {
 		return nil, fmt.Errorf("lock the segments of a client: %w", err)
 	}
+	if m.defined != nil {
+		if kept := m.defined.Take(c.revision); kept != nil {
+			c.definitions = *kept
+			return c, nil
+		}
+	}
 	if err := c.loadLayers(ctx); err != nil {
 		return nil, err
 	}
 	return c, c.load(ctx)
+}
+
+// keep notes how far the client is. Its definitions are kept for the next transaction, unless
+// this one changes them: then they are its own until it is committed.
+func (c *segmented) keep(ctx context.Context) error {
+	err := do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next, c.foldIn, c.redefined)
+	if err == nil && !c.redefined && c.defined != nil {
+		c.defined.Add(c.revision, &c.definitions)
+	}
+	return err
 }
 
 // load reads the versions and their rules.
@@ -313,14 +357,14 @@ func (c *segmented) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read versions of segments: %w", err)
 	}
-	c.ordered, c.serving, c.newest = sortedValues(c.versions), map[id.Segment]*segmentVersion{}, map[id.Segment]*segmentVersion{}
+	c.ordered, c.served, c.newest = sortedValues(c.versions), map[id.Segment]*segmentVersion{}, map[id.Segment]*segmentVersion{}
 	for i, v := range c.ordered {
 		v.place = i
 		if c.newest[v.segment] == nil || !v.serves {
 			c.newest[v.segment] = v
 		}
 		if v.serves {
-			c.serving[v.segment] = v
+			c.served[v.segment] = v
 		}
 	}
 	if err := c.parse(ctx); err != nil {
@@ -412,6 +456,7 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 			c.foldIn -= n
 		} else {
 			n = 1
+			c.redefined = true
 			err = c.applySegment(ctx, events[0])
 			c.foldIn -= foldedAs(events[0].Event)
 		}
@@ -423,7 +468,7 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 		}
 		events = events[n:]
 	}
-	return do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next, c.foldIn)
+	return c.keep(ctx)
 }
 
 // foldedAs is for how many events of single users one counts that may change many.
@@ -634,7 +679,7 @@ func (c *segmented) awaited(others []*segmentVersion) (found []*segmentVersion) 
 	reached := map[id.Segment]bool{}
 	var reach func(id.Segment)
 	reach = func(segment id.Segment) {
-		serving := c.serving[segment]
+		serving := c.served[segment]
 		if reached[segment] || serving == nil {
 			return
 		}

@@ -109,8 +109,10 @@ func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]sea
 	return found, nil
 }
 
-// judgeSteps is what it takes to begin a judgement.
-const judgeSteps = 10
+const (
+	judgeSteps    = 10 // to begin a judgement
+	excludedSteps = 1  // to see that there is no need to
+)
 
 // openSteps is what it takes to open a user.
 func (u *segmentUser) openSteps() int { return 2_000 + 2*len(u.traits.Box) }
@@ -190,6 +192,10 @@ func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, d
 		if v.rule == nil || v.isBlocked() || v.layer != "" && !u.known.granted[v.layer] {
 			return false
 		}
+		if v.inSet.Excluded() {
+			err = cmp.Or(err, c.took(excludedSteps))
+			return false
+		}
 		of := &facts
 		if len(v.refers) > 0 || v.layer != "" {
 			its := facts
@@ -230,7 +236,7 @@ func (c *segmented) referred(by *segmentVersion, segment id.Segment) *segmentVer
 	if !by.serves {
 		return c.newest[segment]
 	}
-	return c.serving[segment]
+	return c.served[segment]
 }
 
 // flips is what judgements of a transaction change.
@@ -598,7 +604,10 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 	for _, number := range advanced {
 		c.versions[number].built = from
 	}
-	return true, do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, from)
+	if err := do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, from); err != nil {
+		return false, err
+	}
+	return true, do(ctx, c.tx, "note that versions are others", redefine, string(c.client))
 }
 
 // buildSome judges the users of some numbers by versions that do not serve yet, and

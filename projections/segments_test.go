@@ -3,6 +3,7 @@ package projections_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -231,6 +232,7 @@ func defineLayers(w *fixture, client id.Client) {
 type segmentFixture struct {
 	*fixture
 	model   projections.Segments
+	other   *projections.Segments // of another process, which now and then leads; nil: there is none
 	applied eventstore.Position
 	clock   time.Time
 	traits  map[id.User]string
@@ -280,6 +282,15 @@ func (w *segmentFixture) applyPage(random *rand.Rand, page []eventstore.Record) 
 	}
 	for len(rest) > 0 {
 		n := 1 + random.IntN(min(len(rest), 12))
+		if w.other != nil && random.IntN(8) == 0 {
+			w.model, *w.other = *w.other, w.model
+		}
+		if w.other != nil && random.IntN(8) == 0 { // a commit is lost
+			tx := must[pgx.Tx](w)(w.pool.Begin(w.Context()))
+			if err := errors.Join(projector.Apply(w.Context(), w.model, tx, w.log, rest[:1+random.IntN(n)]), tx.Rollback(w.Context())); err != nil {
+				w.Fatal(err)
+			}
+		}
 		if err := pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 			return projector.Apply(w.Context(), w.model, tx, w.log, rest[:n])
 		}); err != nil {
@@ -648,6 +659,7 @@ func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 	t.Parallel()
 	random := testkit.Random(t)
 	w := newSegmentFixture(t)
+	w.other = new(projections.NewSegments(w.reader))
 	traits := func() string {
 		return []string{
 			fmt.Sprintf(`{"n": %d}`, random.IntN(90)),

@@ -64,7 +64,7 @@ func TestRulesAreKeptAsFarAsTheyFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c Cache[int]
+	var c Cache[int, *Rule]
 	if c.Get(0) != nil {
 		t.Error("something is kept")
 	}
@@ -82,7 +82,21 @@ func TestRulesAreKeptAsFarAsTheyFit(t *testing.T) {
 	if c.Get(n-1) == nil || c.Get(n/2+5) == nil || c.Get(1) != nil {
 		t.Error("others are kept than the latest")
 	}
+	if size := c.size; c.Take(n-1) == nil || c.Take(n-1) != nil || c.Get(n-1) != nil || c.size != size-large.Size() {
+		t.Error("what was taken is kept")
+	}
+	var many Cache[int, rules]
+	many.Add(0, make(rules, maxCached/maxPart>>20))
+	many.Add(1, make(rules, maxCached/maxPart>>20+1))
+	if many.Get(0) == nil || many.Get(1) != nil {
+		t.Error("too much is kept at once, or too little")
+	}
 }
+
+// rules take a MiB each.
+type rules []struct{}
+
+func (r rules) Size() int { return len(r) << 20 }
 
 // BenchmarkAmong makes the filter of a match beside a match rule.
 func BenchmarkAmong(b *testing.B) {

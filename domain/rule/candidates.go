@@ -23,7 +23,7 @@ type Filter struct {
 }
 
 // matchRules are kept ready to judge, by their texts: each match asks for its client's.
-var matchRules Cache[string]
+var matchRules Cache[string, *Rule]
 
 // Among is what a request asks for, a rule of pairs, a segment, both or neither, beside a
 // match rule; nil where there is nothing to keep to. What the match rule reads may have been

@@ -109,7 +109,8 @@ func (e *Error) Error() string {
 type Rule struct {
 	root        logic
 	comparisons []comparison
-	most        int // steps of a judgement
+	needed      []int // of these
+	most        int   // steps of a judgement
 	reads
 	lasting []string
 	lasts   bool // it is nothing but lasting parts

@@ -47,6 +47,35 @@ func (s *Set) Add(r *Rule) InSet {
 	return in
 }
 
+// needed are the comparisons, by their places, without which a rule is never true: it joins them by &&.
+func needed(l logic) (parts []int) {
+	switch l := l.(type) {
+	case comparison:
+		return []int{l.place}
+	case all:
+		if !l.any {
+			for _, part := range l.parts {
+				parts = append(parts, needed(part)...)
+			}
+		}
+	}
+	return parts
+}
+
+// Excluded says that the rule is not true of the user, whatever time it is, as another rule of
+// the set has found of a comparison that it needs. It does not say when it is.
+func (r InSet) Excluded() bool {
+	if r.numbers == nil {
+		return false
+	}
+	for _, place := range r.rule.needed {
+		if known := &r.set.found[r.numbers[place]]; known.user == r.set.user && known.truth != True && known.until.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
 // Next begins with another user, or with other facts of one.
 func (s *Set) Next() { s.user++ }
 
