@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 )
 
 // Format says how the values of a trait spell what it holds; the empty one is the
@@ -17,17 +16,21 @@ type Format string
 const (
 	FormatNumber      Format = "1,234.5" // a text; a currency, a per cent sign and brackets for a negative one are passed over
 	FormatNumberComma Format = "1.234,5"
-	FormatUnit        Format = "1.5 kg" // as FormatNumber, with one unit behind all, or k for a thousand and M for a million
+	FormatUnit        Format = "1.5 kg" // as FormatNumber, with one unit behind all, or k for a thousand and M for a million; "4.5/5" is one, too
 	FormatUnitComma   Format = "1,5 kg"
-	FormatCode        Format = "code" // a number that is a name
+	FormatClock       Format = "hh:mm"  // or hh:mm:ss, in hours: a time of day, or how long
+	FormatDuration    Format = "1h 30m" // in hours
+	FormatFeet        Format = "5'11\"" // in feet
+	FormatCode        Format = "code"   // a number that is a name
 
 	FormatDayTime  Format = "YYYY-MM-DD hh:mm"
 	FormatYearDay  Format = "YYYY/MM/DD"
 	FormatDots     Format = "DD.MM.YYYY"
 	FormatDayMonth Format = "DD/MM/YYYY"
 	FormatMonthDay Format = "MM/DD/YYYY"
-	FormatNamed    Format = "DD Mon YYYY"
+	FormatNamed    Format = "DD Mon YYYY" // months have names, in seven languages; without a day, the first
 	FormatMonth    Format = "YYYY-MM"
+	FormatWeek     Format = "YYYY-Www"
 	FormatDigits   Format = "YYYYMMDD" // a number or a text
 	FormatUnix     Format = "unix seconds"
 	FormatUnixMS   Format = "unix milliseconds"
@@ -35,23 +38,29 @@ const (
 	FormatCommas     Format = "a, b"
 	FormatSemicolons Format = "a; b"
 	FormatBars       Format = "a | b"
+	FormatLines      Format = "a line each"
 
 	FormatLatLon Format = "lat, lon"
 	FormatPoint  Format = "POINT(lon lat)"
 )
 
-// numberFormats, dateFormats, listFormats and placeFormats are tried in this order.
+// numberFormats, quantityFormats, dateFormats, listFormats and placeFormats are tried in this order.
 func numberFormats() []Format {
 	return []Format{FormatNumber, FormatNumberComma, FormatUnit, FormatUnitComma}
 }
 
+func quantityFormats() []Format { return []Format{FormatClock, FormatDuration, FormatFeet} }
+
 func dateFormats() []Format {
 	return []Format{
-		FormatDayTime, FormatYearDay, FormatDots, FormatDayMonth, FormatMonthDay, FormatNamed, FormatMonth, FormatDigits, FormatUnix, FormatUnixMS,
+		FormatDayTime, FormatYearDay, FormatDots, FormatDayMonth, FormatMonthDay, FormatNamed, FormatMonth, FormatWeek, FormatDigits, FormatUnix, FormatUnixMS,
 	}
 }
 
-func listFormats() []Format  { return []Format{FormatSemicolons, FormatBars, FormatCommas} }
+func listFormats() []Format {
+	return []Format{FormatLines, FormatSemicolons, FormatBars, FormatCommas}
+}
+
 func placeFormats() []Format { return []Format{FormatLatLon, FormatPoint} }
 
 // read turns a value that is spelled so into one of the type; others stay.
@@ -71,11 +80,17 @@ func (f Format) read(v Value) Value {
 				return Value{Path: v.Path, Kind: Number, Number: float64(x * times(unit))}
 			}
 		}
+	case FormatClock, FormatDuration, FormatFeet:
+		if v.Kind == Text {
+			if x, ok := f.quantity(v.Text); ok {
+				return Value{Path: v.Path, Kind: Number, Number: x}
+			}
+		}
 	case FormatCode:
 		if v.Kind == Number {
 			return Value{Path: v.Path, Kind: Text, Text: numberText(v.Number)}
 		}
-	case FormatCommas, FormatSemicolons, FormatBars:
+	case FormatCommas, FormatSemicolons, FormatBars, FormatLines:
 		if v.Kind == Text {
 			return Value{Path: v.Path, Kind: Set, Set: f.members(v.Text)}
 		}
@@ -94,8 +109,14 @@ func (f Format) days(v Value) (float64, bool) {
 	if days, ok := v.days(); ok {
 		return days, true
 	}
+	if unix := f == FormatUnix || f == FormatUnixMS; unix && v.Kind == Text {
+		x, err := strconv.ParseFloat(v.Text, 64)
+		if err != nil {
+			return 0, false
+		}
+		v.Kind, v.Number = Number, x
+	}
 	switch {
-	case v.Kind == Number && v.Number != math.Trunc(v.Number):
 	case v.Kind == Number && f == FormatDigits:
 		return f.parsed(strconv.FormatFloat(v.Number, 'f', -1, 64))
 	case v.Kind == Number && f == FormatUnix && v.Number >= earliestUnix && v.Number <= latestUnix:
@@ -116,7 +137,13 @@ const (
 )
 
 func (f Format) parsed(text string) (float64, bool) {
-	if f == FormatDigits && len(text) != 8 || f != FormatNamed && (text == "" || text[0] < '0' || text[0] > '9') {
+	switch f {
+	case FormatNamed:
+		return named(text)
+	case FormatWeek:
+		return week(text)
+	}
+	if f == FormatDigits && len(text) != 8 || text == "" || text[0] < '0' || text[0] > '9' {
 		return 0, false // a failed parse is dear
 	}
 	for _, layout := range f.layouts() {
@@ -131,7 +158,7 @@ func (f Format) parsed(text string) (float64, bool) {
 func (f Format) layouts() []string {
 	switch f {
 	case FormatDayTime:
-		return []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 MST"}
+		return []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 MST", "2006-01-02 15:04:05-07", "2006-01-02T15:04:05-0700", "2006-01-02 15:04:05-0700"}
 	case FormatYearDay:
 		return []string{"2006/1/2", "2006/1/2 15:04", "2006/1/2 15:04:05", "2006.1.2"}
 	case FormatDots:
@@ -140,26 +167,35 @@ func (f Format) layouts() []string {
 		return []string{"2/1/2006", "2/1/2006 15:04", "2/1/2006 15:04:05", "2-1-2006", "2/1/06"}
 	case FormatMonthDay:
 		return []string{"1/2/2006", "1/2/2006 15:04", "1/2/2006 15:04:05", "1/2/2006 3:04 PM", "1/2/2006 3:04:05 PM", "1-2-2006", "1/2/06"}
-	case FormatNamed:
-		return []string{"2 Jan 2006", "2 January 2006", "2-Jan-2006", "2-Jan-06", "Jan 2, 2006", "January 2, 2006", "Jan 2 2006", "Mon, 02 Jan 2006 15:04:05 MST"}
 	case FormatMonth:
-		return []string{"2006-01"}
+		return []string{"2006-01", "1/2006", "1-2006"}
 	case FormatDigits:
 		return []string{"20060102"}
 	}
 	return nil
 }
 
-// members splits a list; what stands for nothing is left out.
+// members splits a list; what stands for nothing is left out, as are the brackets around
+// all and the quotes around each.
 func (f Format) members(text string) []string {
-	separator := map[Format]string{FormatCommas: ",", FormatSemicolons: ";", FormatBars: "|"}[f]
+	separator := map[Format]string{FormatCommas: ",", FormatSemicolons: ";", FormatBars: "|", FormatLines: "\n"}[f]
+	text = within(within(text, "[", "]"), "{", "}")
 	var members []string
 	for part := range strings.SplitSeq(text, separator) {
-		if part = strings.TrimSpace(part); part != "" {
+		if part = within(within(part, "'", "'"), `"`, `"`); part != "" {
 			members = append(members, part)
 		}
 	}
 	return sortedSet(members)
+}
+
+// within is the text between two marks at its ends; all of it where they are not there.
+func within(text, first, last string) string {
+	text = strings.TrimSpace(text)
+	if len(text) > 1 && strings.HasPrefix(text, first) && strings.HasSuffix(text, last) {
+		return strings.TrimSpace(text[1 : len(text)-1])
+	}
+	return text
 }
 
 func (f Format) place(text string) (lat, lon float64, ok bool) {
@@ -173,6 +209,12 @@ func (f Format) place(text string) (lat, lon float64, ok bool) {
 	}
 	text = strings.Trim(strings.TrimSpace(text), "()[]")
 	first, second, found := strings.Cut(strings.TrimSpace(text), separator)
+	for _, other := range []string{";", " "} { // lists and numbers have them, too
+		if !found {
+			first, second, found = strings.Cut(strings.TrimSpace(text), other)
+			found = found && strings.Contains(first, ".") && strings.Contains(second, ".")
+		}
+	}
 	if !found {
 		return 0, 0, false
 	}
@@ -185,16 +227,23 @@ func (f Format) place(text string) (lat, lon float64, ok bool) {
 }
 
 // spelledNumber reads a number as people write it; comma says that a comma stands
-// before the decimals. Digits that begin with a 0 are a code.
+// before the decimals. Digits that begin with a 0 are a code, and many behind a + a phone number.
 func spelledNumber(text string, comma bool) (float64, bool) {
-	text = strings.TrimSpace(text)
+	text = strings.ReplaceAll(strings.TrimSpace(text), "\u2212", "-")
 	negative := strings.HasPrefix(text, "(") && strings.HasSuffix(text, ")")
 	if negative {
 		text = text[1 : len(text)-1]
 	}
 	text = bare(text)
-	if rest, found := strings.CutPrefix(text, "-"); found {
-		negative, text = true, bare(rest)
+	rest, plus := strings.CutPrefix(text, "+")
+	minus := false
+	if !plus {
+		if rest, minus = strings.CutPrefix(text, "-"); !minus {
+			rest, minus = strings.CutSuffix(text, "-") // as accountants do
+		}
+	}
+	if plus || minus {
+		negative, text = negative || minus, bare(rest)
 	}
 	if text == "" || len(text) > 40 || text[0] < '0' || text[0] > '9' || len(text) > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9' {
 		return 0, false
@@ -205,17 +254,15 @@ func spelledNumber(text string, comma bool) (float64, bool) {
 	}
 	whole, decimals, hasPoint := strings.Cut(text, point)
 	parts := strings.FieldsFunc(whole, func(r rune) bool { return strings.ContainsRune(groups, r) })
-	for i, part := range parts {
-		if len(parts) > 1 && (i == 0 && len(part) > 3 || i > 0 && len(part) != 3) {
-			return 0, false
-		}
+	if len(parts) > 1 && !grouped(parts) {
+		return 0, false
 	}
 	joined := strings.Join(parts, "")
 	if hasPoint {
 		joined += "." + decimals
 	}
 	x, err := strconv.ParseFloat(joined, 64)
-	if err != nil || math.Abs(x) > MaxMagnitude {
+	if err != nil || math.Abs(x) > MaxMagnitude || plus && x >= longIdentifier {
 		return 0, false
 	}
 	if negative {
@@ -224,10 +271,25 @@ func spelledNumber(text string, comma bool) (float64, bool) {
 	return x + 0, true
 }
 
-// unitOf takes the letters from behind a number.
+// grouped: digits stand in threes, or in twos before the last three, as in India.
+func grouped(parts []string) bool {
+	first, last := parts[0], len(parts)-1
+	each := len(parts[1])
+	for _, part := range parts[1:last] {
+		if len(part) != each {
+			return false
+		}
+	}
+	return len(parts[last]) == 3 && (each == 3 || each == 2) && len(first) <= each
+}
+
+// unitOf takes from behind a number its unit, or the most that it can be: "/5".
 func unitOf(text string) (number, unit string) {
 	text = strings.TrimSpace(text)
-	number = strings.TrimRightFunc(text, func(r rune) bool { return unicode.IsLetter(r) || strings.ContainsRune("°²³", r) })
+	number = strings.TrimRightFunc(text, func(r rune) bool { return unicode.IsLetter(r) || strings.ContainsRune("°²³/\"", r) })
+	if before, most, found := strings.Cut(number, "/"); found && digits(strings.TrimSpace(most)) {
+		number = before
+	}
 	return number, text[len(number):]
 }
 
@@ -244,27 +306,128 @@ func times(unit string) float64 {
 
 // bare takes the signs of currencies and of per cent from the ends of a number.
 func bare(text string) string {
-	text = strings.Trim(text, " \u00a0$€£¥₹%")
-	if n := len(text); n > 3 {
-		for _, code := range []string{"USD", "EUR", "GBP", "CHF", "JPY", "SEK", "NOK", "DKK", "PLN", "CZK", "HUF", "RON", "BGN", "CAD", "AUD", "INR", "kr", "zł"} {
-			if rest, found := strings.CutSuffix(text, code); found {
-				text = rest
-			}
-			text = strings.TrimPrefix(text, code)
+	sign := func(r rune) bool { return strings.ContainsRune(" \u00a0\u202f%", r) || unicode.Is(unicode.Sc, r) }
+	if text = strings.TrimFunc(text, sign); len(text) < 2 || digit(text[0]) && digit(text[len(text)-1]) {
+		return text
+	}
+	for _, code := range currencies() {
+		text = strings.TrimPrefix(strings.TrimSuffix(text, code), code)
+	}
+	return strings.TrimFunc(text, sign)
+}
+
+// currencies are spelled so beside a number; some have letters before a sign.
+func currencies() []string {
+	return []string{
+		"USD", "EUR", "GBP", "CHF", "JPY", "CNY", "SEK", "NOK", "DKK", "PLN", "CZK", "HUF", "RON", "BGN", "CAD", "AUD", "NZD", "INR", "BRL", "MXN", "ZAR", "TRY",
+		"SGD", "HKD", "KRW", "ILS", "AED", "kr", "zł", "Kč", "Ft", "lei", "Fr.", "R$", "US$", "CA$", "C$", "A$", "NZ$", "HK$", "S$", "MX$",
+	}
+}
+
+func digit(c byte) bool { return c >= '0' && c <= '9' }
+
+func digits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
+
+// quantity reads what is told in several units, in the first of them.
+func (f Format) quantity(text string) (float64, bool) {
+	switch f {
+	case FormatClock:
+		return clock(text)
+	case FormatDuration:
+		return amounts(text, hours)
+	}
+	return amounts(strings.NewReplacer("\u2032", "'", "\u2019", "'", "\u2033", `"`, "\u201d", `"`).Replace(text), feet)
+}
+
+// clock reads 9:30, 09:30:15 and 9:30 PM, in hours.
+func clock(text string) (hours float64, ok bool) {
+	text = strings.ToUpper(strings.TrimSpace(text))
+	morning, am := strings.CutSuffix(text, "AM")
+	evening, pm := strings.CutSuffix(morning, "PM")
+	parts := strings.Split(strings.TrimSpace(evening), ":")
+	if len(parts) < 2 || len(parts) > 3 || len(parts[0]) > 3 {
+		return 0, false
+	}
+	for i, unit := range []float64{1, 60, 3600}[:len(parts)] {
+		x, err := strconv.ParseUint(parts[i], 10, 16)
+		if err != nil || i > 0 && (len(parts[i]) != 2 || x > 59) || (am || pm) && i == 0 && (x < 1 || x > 12) {
+			return 0, false
+		}
+		if (am || pm) && x == 12 && i == 0 {
+			x = 0
+		}
+		hours += float64(x) / unit
+	}
+	if pm {
+		hours += 12
+	}
+	return hours, true
+}
+
+// amounts adds up numbers with units, such as 1h 30m; ISO 8601's PT1H30M is one.
+func amounts(text string, unit func(name string) float64) (sum float64, ok bool) {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if iso, found := strings.CutPrefix(text, "p"); found {
+		days, times, _ := strings.Cut(iso, "t")
+		if text = days + times; strings.ContainsAny(days, "ym") {
+			return 0, false // years and months are not always as long
 		}
 	}
-	return strings.Trim(text, " \u00a0$€£¥₹%")
+	for text != "" {
+		name := strings.TrimLeft(text, "0123456789.")
+		x, err := strconv.ParseFloat(text[:len(text)-len(name)], 64)
+		text = strings.TrimLeftFunc(name, func(r rune) bool { return r < '0' || r > '9' })
+		of := unit(strings.Trim(name[:len(name)-len(text)], " ,"))
+		if err != nil || of == 0 {
+			return 0, false
+		}
+		sum += x * of
+		ok = true
+	}
+	return sum, ok
+}
+
+// hours and feet have the units, 0 of what is none.
+func hours(name string) float64 {
+	switch name {
+	case "w", "week", "weeks":
+		return 7 * 24
+	case "d", "day", "days":
+		return 24
+	case "h", "hr", "hrs", "hour", "hours", "std", "std.":
+		return 1
+	case "m", "min", "min.", "mins", "minute", "minutes":
+		return 1.0 / 60
+	case "s", "sec", "sec.", "secs", "second", "seconds":
+		return 1.0 / 3600
+	}
+	return 0
+}
+
+func feet(name string) float64 {
+	switch name {
+	case "'", "ft", "ft.", "foot", "feet":
+		return 1
+	case `"`, "''", "in", "in.", "inch", "inches":
+		return 1.0 / 12
+	}
+	return 0
 }
 
 // standsForNothing tells texts that say that there is no value. NA is the code of a
 // country too: where all are such codes, country keeps it.
-func standsForNothing(text string, country bool) bool {
-	if len(text) > 13 || utf8.RuneCountInString(text) > 13 {
+func standsForNothing(text string, country bool, rules int) bool {
+	if len(text) > 24 {
 		return false
 	}
 	switch strings.ToLower(strings.TrimSpace(text)) {
 	case "", "n/a", "#n/a", "n.a.", "<na>", "nan", "null", "nil", "nul", "\\n", "?", "??", "-", "--", "---", ".", "not available", "undefined", "unknown", "missing", "(null)", "(blank)":
 		return true
+	case "not set", "(not set)", "(none)", "no data", "not applicable", "not specified", "not provided", "0000-00-00", "0000-00-00 00:00:00",
+		"#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!",
+		"k.a.", "k. a.", "keine angabe", "nicht angegeben", "unbekannt", "n/d", "n.d.", "s/d", "inconnu", "inconnue", "non renseigné", "non précisé",
+		"desconocido", "desconocida", "sin datos", "no disponible", "desconhecido", "não informado", "sconosciuto", "non disponibile", "onbekend", "niet bekend":
+		return rules >= wordsSince
 	case "na":
 		return !country
 	}

@@ -4,12 +4,17 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // Rules number the ways in which the values of a trait are read. A trait keeps the
 // rules and the type that it was learnt by, until the client decides about its type.
-const Rules = 2 // since formats, missing values and identifiers are told
+const (
+	Rules        = wordsSince
+	formatsSince = 2 // formats, missing values and identifiers are told
+	wordsSince   = 3 // and words for what is missing in other languages, quantities, more dates and identifiers
+)
 
 // Because says why a trait is read as it is.
 type Because string
@@ -157,16 +162,13 @@ func (t *Trait) ofNumbers(known []Value) {
 	distinct := countDistinct(numbers)
 	last := lastWord(t.Path)
 	t.Type, t.Because = TypeNumber, BecauseKind
-	if !whole {
-		return
-	}
 	n := len(numbers)
-	if namesIdentifier(t.Path, n) && distinct*10 >= n*9 {
+	if whole && namesIdentifier(t.Path, n) && distinct*10 >= n*9 {
 		t.Type, t.Because = TypeExcluded, BecauseIdentifier
 		return
 	}
 	for _, f := range []Format{FormatDigits, FormatUnix, FormatUnixMS} {
-		if !namesTime(t.Path) && (f == FormatUnix || f == FormatUnixMS && slices.Min(numbers) < 1000*unixOf2000) {
+		if !namesTime(t.Path) && (!whole || f == FormatUnix || f == FormatUnixMS && slices.Min(numbers) < 1000*unixOf2000) {
 			continue // a number of that size can be anything, a phone number, too
 		}
 		if areDates(known, f)*100 >= len(known)*enough {
@@ -175,6 +177,7 @@ func (t *Trait) ofNumbers(known []Value) {
 		}
 	}
 	switch {
+	case !whole:
 	case n >= fewestToJudge && (distinct*100 >= n*98 && equallyLong(numbers) || distinct == n && namesSomebody(last) && dealtOut(numbers)):
 		t.Type, t.Because = TypeExcluded, BecauseIdentifier
 	case namesKey(last) || namesCode(t.Path):
@@ -205,6 +208,13 @@ func (t *Trait) ofTexts(known []Value) {
 	}
 	if f, n := best(known, numberFormats(), TypeNumber); n*100 >= len(known)*enough && !identifies && !namesCode(t.Path) && (f != FormatUnit && f != FormatUnitComma || haveOneUnit(known)) {
 		t.Type, t.Format, t.Because = TypeNumber, f, BecauseFormat
+		if distinct == len(known) && distinct >= fewestToJudge && equallyLong(t.numbers(known)) {
+			t.Type, t.Format, t.Because = TypeExcluded, "", BecauseIdentifier
+		}
+		return
+	}
+	if f, n := best(known, quantityFormats(), TypeNumber); n*100 >= len(known)*enough && f != "" && (f != FormatClock || areAlike(known)) {
+		t.Type, t.Format, t.Because = TypeNumber, f, BecauseFormat
 		return
 	}
 	if f, n := best(known, placeFormats(), TypeGeo); n*100 >= len(known)*enough {
@@ -224,7 +234,7 @@ func (t *Trait) ofTexts(known []Value) {
 		}
 	}
 	switch {
-	case distinct == len(known) && distinct >= fewestToJudge && !slices.ContainsFunc(known, mayRepeat):
+	case distinct == len(known) && distinct >= fewestToJudge && (!slices.ContainsFunc(known, mayRepeat) || areNumbered(known)):
 		t.Because = BecauseIdentifier
 	case shared(distinct, texts):
 		t.Type, t.Because = TypeCategory, BecauseFewLevels
@@ -240,7 +250,7 @@ func (t *Trait) declare(values []Value) {
 	known := t.known(values)
 	switch t.Type {
 	case TypeNumber:
-		t.Format, _ = best(known, numberFormats(), TypeNumber)
+		t.Format, _ = best(known, append(numberFormats(), quantityFormats()...), TypeNumber)
 	case TypeDate:
 		_, t.Format = t.bestDate(known)
 	case TypeGeo:
@@ -293,7 +303,7 @@ func best(known []Value, formats []Format, of Type) (f Format, most int) {
 func (t Trait) bestDate(known []Value) (most int, f Format) {
 	most = areDates(known, "")
 	for _, other := range dateFormats() {
-		if other == FormatUnix && !t.Declared && !namesTime(t.Path) {
+		if (other == FormatUnix || other == FormatUnixMS) && !t.Declared && !namesTime(t.Path) {
 			continue
 		}
 		if n := areDates(known, other); n > most {
@@ -316,7 +326,7 @@ func areDates(known []Value, f Format) int {
 func (t Trait) known(values []Value) []Value {
 	known := make([]Value, 0, len(values))
 	for _, v := range values {
-		if v.Kind == Text && t.Rules >= Rules && standsForNothing(v.Text, t.Countries) {
+		if v.Kind == Text && t.Rules >= formatsSince && standsForNothing(v.Text, t.Countries, t.Rules) {
 			continue
 		}
 		known = append(known, v)
@@ -410,6 +420,37 @@ func dealtOut(xs []float64) bool {
 	const pairs = 7 // exp(-7) < 0.001
 	n := float64(len(xs))
 	return float64(n*n) >= 2*pairs*(slices.Max(xs)-slices.Min(xs)+1)
+}
+
+// areNumbered tells K-0017 and 000017: a number each, of four digits and more, behind what all
+// begin with, dealt out.
+func areNumbered(known []Value) bool {
+	const fewestDigits = 4
+	numbers := make([]float64, 0, len(known))
+	for _, v := range known {
+		from := strings.IndexAny(v.Text, "0123456789")
+		if from < 0 || !strings.HasPrefix(known[0].Text, v.Text[:from]) || !digits(v.Text[from:]) || len(v.Text)-from < fewestDigits {
+			return false
+		}
+		x, err := strconv.ParseFloat(v.Text[from:], 64)
+		if err != nil {
+			return false
+		}
+		numbers = append(numbers, x)
+	}
+	return dealtOut(numbers)
+}
+
+// areAlike tells times of hours and minutes alone from some that have seconds, too: then
+// those of two parts may be minutes and seconds.
+func areAlike(known []Value) bool {
+	parts := map[int]bool{}
+	for _, v := range known {
+		if n := strings.Count(v.Text, ":"); n > 0 {
+			parts[n] = true
+		}
+	}
+	return len(parts) == 1
 }
 
 // haveOneUnit tells "180 cm" and "12k" from codes such as 12A and 12B, and from lengths in
@@ -513,7 +554,7 @@ func distinctTexts(values []Value) int {
 func areCountries(values []Value) bool {
 	texts, codes := 0, 0
 	for _, v := range values {
-		if v.Kind != Text || v.Text == "NA" || standsForNothing(v.Text, true) {
+		if v.Kind != Text || v.Text == "NA" || standsForNothing(v.Text, true, Rules) {
 			continue
 		}
 		texts++
@@ -567,7 +608,7 @@ func namesCode(path string) bool {
 	named := words(path)
 	joined := strings.Join(named, "")
 	return slices.ContainsFunc(named, func(w string) bool {
-		return slices.Contains([]string{"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl", "code", "codes", "nace", "naics", "sic", "fips", "mcc", "icd"}, w)
+		return slices.Contains([]string{"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl", "code", "codes", "version", "release", "nace", "naics", "sic", "fips", "mcc", "icd"}, w)
 	}) || strings.HasSuffix(joined, "zipcode") || strings.HasSuffix(joined, "postalcode")
 }
 

@@ -138,12 +138,12 @@ func (t Trait) Read(f Flat) (Value, bool) {
 }
 
 func (t Trait) convert(v Value) (Value, bool) {
-	if t.Rules >= Rules {
-		if v.Kind == Text && standsForNothing(v.Text, t.Countries) {
+	if t.Rules >= formatsSince {
+		if v.Kind == Text && standsForNothing(v.Text, t.Countries, t.Rules) {
 			return Value{}, false
 		}
-		if v.Kind == Set && slices.ContainsFunc(v.Set, func(m string) bool { return standsForNothing(m, t.Countries) }) {
-			v.Set = slices.DeleteFunc(slices.Clone(v.Set), func(m string) bool { return standsForNothing(m, t.Countries) })
+		if v.Kind == Set && slices.ContainsFunc(v.Set, func(m string) bool { return standsForNothing(m, t.Countries, t.Rules) }) {
+			v.Set = slices.DeleteFunc(slices.Clone(v.Set), func(m string) bool { return standsForNothing(m, t.Countries, t.Rules) })
 		}
 		v = t.Format.read(v)
 	}

@@ -14,7 +14,7 @@ import (
 func likelySensitive(path string, rules int) bool {
 	named := words(path)
 	joined := strings.Join(named, "")
-	if rules >= Rules {
+	if rules >= formatsSince {
 		plain := plainLetters().Replace(strings.Join(named, " "))
 		together := strings.ReplaceAll(plain, " ", "")
 		if slices.ContainsFunc(europeanStems(), func(stem string) bool { return strings.Contains(together, stem) }) ||

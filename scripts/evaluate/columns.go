@@ -110,7 +110,7 @@ func exported() []column {
 		{"quarter", func(r *splitmix.Source, _ int) any { return fmt.Sprintf("%d-Q%d", 2020+r.IntN(5), 1+r.IntN(4)) }, traits.TypeCategory},
 		{"locale", some("en-US", "de-DE", "fr-FR", "pt-BR"), traits.TypeCategory},
 		{"colour", some("#ff0000", "#00ff00", "#0000ff"), traits.TypeCategory},
-		{"rated", some("1/5", "2/5", "3/5", "4/5", "5/5"), traits.TypeCategory},
+		{"rated", some("1/5", "2/5", "3/5", "4/5", "5/5"), traits.TypeNumber},
 		{"channel", some("web"), traits.TypeCategory},
 		{"zip", printed("%05d", 1_060, 40), traits.TypeCategory},
 		{"plz", whole(10_000, 40), traits.TypeCategory},
@@ -158,13 +158,20 @@ func exported() []column {
 
 // columns counts those that are read right without a word, at several sizes of an export.
 func (e *evaluation) columns() error {
+	if err := e.columnsOf("columns of exports", exported(), 40, 300, 3_000); err != nil {
+		return err
+	}
+	return e.columnsOf("other columns of exports", unseen(), 40, 1_000)
+}
+
+func (e *evaluation) columnsOf(what string, columns []column, sizes ...int) error {
 	right, all := 0, 0
-	for _, n := range []int{40, 300, 3_000} {
+	for _, n := range sizes {
 		random := splitmix.Source(e.seed)
 		people := make([]string, n)
 		for i := range people {
 			said := map[string]any{}
-			for _, c := range exported() {
+			for _, c := range columns {
 				said[c.path] = c.value(&random, i)
 			}
 			people[i] = document(said)
@@ -177,7 +184,7 @@ func (e *evaluation) columns() error {
 		for _, t := range p.schema.Traits {
 			read[t.Path] = t.Type
 		}
-		for _, c := range exported() {
+		for _, c := range columns {
 			all++
 			if read[c.path] == c.want {
 				right++
@@ -186,6 +193,6 @@ func (e *evaluation) columns() error {
 			}
 		}
 	}
-	e.row("columns of exports read right", fmt.Sprintf("%d of %d", right, all), ">= 92 %", right*100 >= 92*all)
+	e.row(what+" read right", fmt.Sprintf("%d of %d", right, all), ">= 92 %", right*100 >= 92*all)
 	return nil
 }
