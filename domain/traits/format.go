@@ -381,7 +381,7 @@ func amounts(text string, unit func(name string) float64) (sum float64, ok bool)
 		if err != nil || of == 0 {
 			return 0, false
 		}
-		sum += x * of
+		sum += float64(x * of)
 		ok = true
 	}
 	return sum, ok
