@@ -132,10 +132,10 @@ func BenchmarkJudge(b *testing.B) {
 	points := Points{Dims: numbers + categories*levels}
 	var spans []Span
 	for d := range numbers {
-		spans = append(spans, Span{d, 1, true})
+		spans = append(spans, Span{d, 1, true, false})
 	}
 	for c := range categories {
-		spans = append(spans, Span{numbers + c*levels, levels, false})
+		spans = append(spans, Span{numbers + c*levels, levels, false, false})
 	}
 	at := make([]float32, groups*points.Dims)
 	for i := range at {

@@ -7,7 +7,7 @@ import (
 
 func TestWhereSomebodyStandsAddsUp(t *testing.T) {
 	centroids := [][]float32{{0, 0, 4}, {3, 0, 0}, {9, 9, 9}}
-	p := Locate([]float32{2, 0, 1}, centroids, []Span{{0, 1, true}, {1, 2, false}})
+	p := Locate([]float32{2, 0, 1}, centroids, []Span{{0, 1, true, false}, {1, 2, false, false}})
 	if p.Nearest != 1 || p.Next != 0 || p.Distance != math.Sqrt2 || p.NextDistance != math.Sqrt(13) {
 		t.Fatalf("%+v", p)
 	}
@@ -21,10 +21,10 @@ func TestWhereSomebodyStandsAddsUp(t *testing.T) {
 }
 
 func TestOfOneClusterOrOfTwoAtOnePlace(t *testing.T) {
-	if p := Locate([]float32{1}, [][]float32{{4}}, []Span{{0, 1, true}}); p.Next != -1 || p.Confidence != 1 || p.Distance != 3 {
+	if p := Locate([]float32{1}, [][]float32{{4}}, []Span{{0, 1, true, false}}); p.Next != -1 || p.Confidence != 1 || p.Distance != 3 {
 		t.Errorf("one: %+v", p)
 	}
-	if p := Locate([]float32{4}, [][]float32{{4}, {4}}, []Span{{0, 1, true}}); p.Nearest != 0 || p.Confidence != 0 {
+	if p := Locate([]float32{4}, [][]float32{{4}, {4}}, []Span{{0, 1, true, false}}); p.Nearest != 0 || p.Confidence != 0 {
 		t.Errorf("two at one place: %+v", p)
 	}
 }

@@ -83,16 +83,16 @@ func DrawJudged(n, dims int, seed uint64) []int {
 
 // Spans are the dimensions of each trait that is encoded.
 func Spans(s traits.Schema, e *traits.Encoder) []Span {
-	numbers := map[string]bool{}
+	of := map[string]traits.Type{}
 	for _, t := range s.Traits {
-		numbers[t.Path] = numeric(t.Type)
+		of[t.Path] = t.Type
 	}
 	var spans []Span
 	for d, dimension := range e.Dimensions() {
 		if d > 0 && e.Dimensions()[d-1].Path == dimension.Path {
 			spans[len(spans)-1].Width++
 		} else {
-			spans = append(spans, Span{d, 1, numbers[dimension.Path]})
+			spans = append(spans, Span{d, 1, numeric(of[dimension.Path]), of[dimension.Path] == traits.TypeSet})
 		}
 	}
 	return spans

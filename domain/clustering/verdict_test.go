@@ -18,10 +18,10 @@ func blobOf(n, numbers, flags, categories int, shared float64, seed uint64) Tria
 	random := draws(seed, 99)
 	t := Trial{Points: Points{Dims: numbers + flags + 4*categories}, Seed: seed, Threads: 2}
 	for d := range numbers + flags {
-		t.Traits = append(t.Traits, Span{d, 1, d < numbers})
+		t.Traits = append(t.Traits, Span{d, 1, d < numbers, false})
 	}
 	for c := range categories {
-		t.Traits = append(t.Traits, Span{numbers + flags + 4*c, 4, false})
+		t.Traits = append(t.Traits, Span{numbers + flags + 4*c, 4, false, false})
 	}
 	for range n {
 		factor, row := gauss(&random), make([]float32, t.Points.Dims)
@@ -62,15 +62,15 @@ func mustJudge(tb testing.TB, t Trial) Judgement {
 // spansMadeUp are the traits of madeUp.
 func spansMadeUp() (spans []Span) {
 	for d := range 20 {
-		spans = append(spans, Span{d, 1, true})
+		spans = append(spans, Span{d, 1, true, false})
 	}
 	for c := range 4 {
-		spans = append(spans, Span{20 + 8*c, 8, false})
+		spans = append(spans, Span{20 + 8*c, 8, false, false})
 	}
 	for d := range 8 {
-		spans = append(spans, Span{52 + d, 1, false})
+		spans = append(spans, Span{52 + d, 1, false, false})
 	}
-	return append(spans, Span{60, 4, false})
+	return append(spans, Span{60, 4, false, false})
 }
 
 // Of each test one in twenty may be wrong.
@@ -310,9 +310,9 @@ func TestTraitsThatSayOneThingAreOneBlock(t *testing.T) {
 	random := draws(5)
 	trial := Trial{Points: Points{Dims: 12}, Seed: 5, Threads: 2}
 	for d := range 7 {
-		trial.Traits = append(trial.Traits, Span{d, 1, true})
+		trial.Traits = append(trial.Traits, Span{d, 1, true, false})
 	}
-	trial.Traits = append(trial.Traits, Span{7, 3, false}, Span{10, 1, false}, Span{11, 1, false})
+	trial.Traits = append(trial.Traits, Span{7, 3, false, false}, Span{10, 1, false, false}, Span{11, 1, false, false})
 	for range 300 {
 		row := make([]float32, 12)
 		row[0], row[1] = float32(gauss(&random)), float32(gauss(&random))
@@ -324,11 +324,97 @@ func TestTraitsThatSayOneThingAreOneBlock(t *testing.T) {
 		row[11] = float32(random.IntN(2))
 		trial.Points.Data = append(trial.Points.Data, row...)
 	}
-	want := []block{{{0, 1, true}}, {{1, 1, true}}, {{2, 1, true}}, {{3, 1, true}, {4, 1, true}, {5, 1, true}, {6, 1, true}}, {{7, 3, false}, {10, 1, false}}, {{11, 1, false}}}
+	want := []block{{{0, 1, true, false}}, {{1, 1, true, false}}, {{2, 1, true, false}}, {{3, 1, true, false}, {4, 1, true, false}, {5, 1, true, false}, {6, 1, true, false}}, {{7, 3, false, false}, {10, 1, false, false}}, {{11, 1, false, false}}}
 	if diff := cmp.Diff(want, blocks(trial.Points, trial.Traits)); diff != "" {
 		t.Errorf("blocks (-want +got):\n%s", diff)
 	}
 	if j := mustJudge(t, trial.divided(t, 4)); j.Verdict == Groups {
 		t.Errorf("one category, said in four columns, makes groups: %+v, %v", j, j.Cloud)
+	}
+}
+
+// Tags that go together are no single crowd, though they are one trait.
+func TestMembersOfASetAreDealtOut(t *testing.T) {
+	t.Parallel()
+	const n, members = 200, 12
+	random := draws(1, 99)
+	held := func(kinds int) Trial {
+		trial := Trial{Points: Points{Dims: members}, Traits: []Span{{0, members, false, true}}, Seed: 1, Threads: 2}
+		for i := range n {
+			row, has := make([]float32, members), 0
+			for m := range row {
+				often := 0.2
+				if kinds > 1 && m/4 == i%kinds {
+					often = 0.8
+				}
+				if i%10 > 0 && random.Float64() < often { // one in ten says nothing
+					row[m] = 1
+					has++
+				}
+			}
+			for m := range row {
+				row[m] /= float32(math.Sqrt(float64(max(has, 1))))
+			}
+			trial.Points.Data = append(trial.Points.Data, row...)
+		}
+		return trial
+	}
+	three := held(3)
+	if j := mustJudge(t, three.divided(t, 3)); j.Verdict != Continuum {
+		t.Errorf("three kinds of tags: %s, %+v", j.Verdict, j.Shuffled)
+	}
+	if j := mustJudge(t, held(1).divided(t, 3)); j.Verdict != None {
+		t.Errorf("tags by chance: %s, %+v", j.Verdict, j.Shuffled)
+	}
+	dealt := newNull(three.Points, three.Traits, 1).shuffled(1, 1)
+	holds := func(p Points) (byUser map[int]int, byMember [members]int) {
+		byUser = map[int]int{}
+		for i := range n {
+			has := 0
+			for m, x := range p.row(i) {
+				if x > 0 {
+					has++
+					byMember[m]++
+				}
+			}
+			for _, x := range p.row(i) {
+				if x > 0 && math.Abs(float64(x)-1/math.Sqrt(float64(has))) > 1e-6 {
+					t.Fatalf("user %d holds %d by %v", i, has, x)
+				}
+			}
+			byUser[has]++
+		}
+		return byUser, byMember
+	}
+	byUser, byMember := holds(three.Points)
+	dealtByUser, dealtByMember := holds(dealt)
+	if diff := cmp.Diff(byUser, dealtByUser) + cmp.Diff(byMember, dealtByMember); diff != "" || cmp.Equal(three.Points, dealt) {
+		t.Errorf("dealt (-before +after):\n%s", diff)
+	}
+}
+
+// Answers of yes and no that go together by degrees part nobody, however surely two halves are found.
+func TestAnswersByDegreesAreNoGroups(t *testing.T) {
+	t.Parallel()
+	found := map[Verdict]int{}
+	for seed := range uint64(4) {
+		random := draws(seed, 99)
+		trial := Trial{Points: Points{Dims: 12}, Seed: seed, Threads: 2}
+		for d := range trial.Points.Dims {
+			trial.Traits = append(trial.Traits, Span{d, 1, false, false})
+		}
+		for range 200 {
+			degree, row := gauss(&random), make([]float32, trial.Points.Dims)
+			for d := range row {
+				if 0.9*degree+0.4*gauss(&random) > float64(d)/6-1 {
+					row[d] = 0.707
+				}
+			}
+			trial.Points.Data = append(trial.Points.Data, row...)
+		}
+		found[mustJudge(t, trial.divided(t, 2)).Verdict]++
+	}
+	if found[Continuum] < 3 {
+		t.Errorf("4 crowds are %v", found)
 	}
 }
