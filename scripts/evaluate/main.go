@@ -20,7 +20,7 @@ import (
 func main() {
 	adult := flag.String("adult", os.Getenv("KINDRED_ADULT"), "the `file` adult.data of UCI, without a header")
 	seed := flag.Uint64("seed", 1, "of all that is drawn")
-	only := flag.String("only", "", "one `part`: matches, personas, census, clouds, drift or columns")
+	only := flag.String("only", "", "one `part`: matches, personas, strange, census, clouds, drift or columns")
 	flag.Parse()
 	e := &evaluation{Context: context.Background(), seed: *seed, threads: runtime.NumCPU()}
 	people, err := readAdult(*adult)
@@ -59,6 +59,7 @@ func (e *evaluation) all(people []string, only string) error {
 		{"matches", func() error { return e.matches("census", people) }},
 		{"matches", func() error { return e.matchesOfCrowds() }},
 		{"personas", e.personas},
+		{"strange", e.strangers},
 		{"census", func() error { return e.census(people) }},
 		{"clouds", e.clouds},
 		{"drift", e.drift},
@@ -151,12 +152,13 @@ func (e *evaluation) census(people []string) error {
 	return err
 }
 
-// clouds are crowds without groups.
+// clouds are crowds without groups, divided into four or into as many as the run chooses.
 func (e *evaluation) clouds() error {
-	const each, asked = 20, 4
+	const each = 20
 	for _, c := range crowds() {
 		wrong := 0
 		for seed := range uint64(each) {
+			asked := []int{4, 0}[seed%2]
 			p, err := e.population(c.people(e.seed+1000*seed, 300))
 			if err != nil {
 				return err

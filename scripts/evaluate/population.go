@@ -223,8 +223,8 @@ func longer(guesses []guess, sets [][]uint64, in []uint64, size, most int) (long
 	return longer
 }
 
-// matches counts how often each user is shown to others, where some fill in
-// a fifth and others all.
+// matches counts how often each user who has matches is shown to others, where some fill
+// in a fifth and others all.
 func (e *evaluation) matches(what string, people []string) error {
 	if len(people) == 0 {
 		return nil
@@ -244,11 +244,14 @@ func (e *evaluation) matches(what string, people []string) error {
 	}
 	shown := map[string]int{}
 	for i := range p.flats {
-		shown[name(i)] += 0
 		best, err := all.Top(matching.Query{User: name(i), Limit: 10})
 		if err != nil {
 			return err
 		}
+		if len(best) == 0 {
+			continue // who shares no trait with anybody is no match
+		}
+		shown[name(i)] += 0
 		for _, m := range best {
 			shown[m.User]++
 		}
@@ -265,7 +268,7 @@ func (e *evaluation) matches(what string, people []string) error {
 	n := float64(len(counts))
 	gini, unseen := 2*weighted/(n*sum)-(n+1)/n, 100*float64(never)/n
 	e.row("Gini of being shown in the top 10, "+what, fmt.Sprintf("%.2f", gini), "<= 0.5", gini <= 0.5)
-	e.row("never shown, "+what, fmt.Sprintf("%.1f %%", unseen), "<= 5 %", unseen <= 5)
+	e.row("never shown, "+what, fmt.Sprintf("%.1f %%, and %d say nothing", unseen, p.Len()-len(counts)), "<= 5 %", unseen <= 5)
 	return nil
 }
 

@@ -129,6 +129,7 @@ type crowd struct {
 	shape  func(random *splitmix.Source, numbers []float64) // nil: as they are
 	more   func(random *splitmix.Source, said map[string]any)
 	gaps   float64 // share of what is not said
+	copies int     // of each user
 }
 
 func crowds() []crowd {
@@ -160,6 +161,19 @@ func crowds() []crowd {
 			angle := 2 * math.Pi * random.Float64()
 			numbers[0], numbers[1] = 3*math.Cos(angle)+0.2*numbers[0], 3*math.Sin(angle)+0.2*numbers[1]
 		}},
+		{name: "answers of 1 to 5, correlated by 0.5", shared: 0.5, shape: each(likert)},
+		{name: "one persona at three levels of noise", shape: func(random *splitmix.Source, numbers []float64) {
+			noise := []float64{0.3, 1, 3}[random.IntN(3)]
+			for d := range numbers {
+				numbers[d] *= noise
+			}
+		}},
+		{name: "twelve yes or no, correlated by 0.5", shared: 0.5, more: yesNo},
+		{name: "yes or no, correlated by 0.9", shared: 0.9, more: yesNo},
+		{name: "answers in words, correlated by 0.9", shared: 0.9, more: inWords},
+		{name: "ten tags", more: tenTags},
+		{name: "tags, correlated by 0.5", shared: 0.5, more: tenTags},
+		{name: "duplicates", shared: 0.3, copies: 5},
 		{name: "correlated, two fifths not said", shared: 0.5, gaps: 0.4},
 		{name: "a column twice, one constant", shared: 0.3, more: func(_ *splitmix.Source, said map[string]any) {
 			said["copy"], said["source"] = said["number_a"], "web"
@@ -208,6 +222,44 @@ func (c crowd) people(seed uint64, n int) []string {
 			}
 		}
 		people[i] = document(said)
+		if c.copies > 0 {
+			people[i] = people[i-i%c.copies]
+		}
 	}
 	return people
+}
+
+// likert answers by 1 to 5.
+func likert(x float64) float64 { return math.Round(min(max(3+1.1*x, 1), 5)) / 100 }
+
+// inWords says a crowd's numbers as answers.
+func inWords(_ *splitmix.Source, said map[string]any) {
+	words := []string{"strongly disagree", "disagree", "neither", "agree", "strongly agree"}
+	for d := range 6 {
+		key := fmt.Sprintf("number_%c", 'a'+d)
+		said[key] = words[int(100*likert(said[key].(float64)/100))-1]
+	}
+}
+
+// yesNo says them as yes or no, and six more that go with them.
+func yesNo(random *splitmix.Source, said map[string]any) {
+	for d := range 6 {
+		key := fmt.Sprintf("number_%c", 'a'+d)
+		x := said[key].(float64)
+		said[key], said[fmt.Sprint("flag_", d)] = x > 0, x+150*gaussian(random) > 60
+	}
+}
+
+// tenTags says them by tags.
+func tenTags(random *splitmix.Source, said map[string]any) {
+	held := []string{}
+	for d := range 10 {
+		if x := said[fmt.Sprintf("number_%c", 'a'+d%6)].(float64); x+100*gaussian(random) > 100 {
+			held = append(held, fmt.Sprint("tag ", d))
+		}
+	}
+	for d := range 6 {
+		delete(said, fmt.Sprintf("number_%c", 'a'+d))
+	}
+	said["tags"] = held
 }
