@@ -115,14 +115,15 @@ func (p *place) ended() bool { return p.holder != nil && p.holder.Ended() }
 
 // without works while the place is free for others, and takes one again for a
 // client. What it works on must be bounded itself. It fails with a fault of kind
-// Unavailable where too many are there afterwards.
+// Unavailable where it had to give way before, or too many are there afterwards.
 func (p *place) without(ctx context.Context, client string, work func() error) error {
 	if !p.held {
 		return work()
 	}
-	p.leave()
-	err := work()
-	if err != nil {
+	if p.leave(); p.ended() {
+		return overloaded() // its context ends as if its caller had gone away
+	}
+	if err := work(); err != nil {
 		return err
 	}
 	if p.client = client; !p.enter(ctx) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"kindred/domain/fault"
 	"kindred/semaphore"
 )
 
@@ -91,6 +92,33 @@ func TestAReadThatHadToWaitForItsPlaceMayUseIt(t *testing.T) {
 		second.leave()
 		if !<-wait {
 			t.Error("the third one got no place")
+		}
+	})
+}
+
+// Whose place was given to another has not gone away, though its context has ended: it takes
+// no other place, of which it would not be known.
+func TestWhoHadToGiveWayTakesNoOtherPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClass(1, 1)
+		c.toleratedFor = readTolerated
+		ctx, end := context.WithCancel(t.Context())
+		slow := &place{class: c, client: "a", end: end}
+		slow.enter(ctx)
+		time.Sleep(readTolerated)
+		other := &place{class: c, client: "b", end: func() {}}
+		go func() {
+			other.enter(t.Context())
+			other.leave()
+		}()
+		synctest.Wait()
+		err := slow.without(ctx, "a", func() error {
+			synctest.Wait()
+			return nil
+		})
+		if f := fault.As(err); f == nil || f.Code != "overloaded" || !slow.ended() {
+			t.Errorf("it is told %v, and has ended: %t", err, slow.ended())
 		}
 	})
 }

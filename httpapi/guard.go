@@ -230,12 +230,16 @@ func (e *edge) receive(r *http.Request, x *exchange, b *buffered) error {
 	h := m.holder(func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // where there is no connection, nothing waits
 	ctx := r.Context()
 	return x.rec.without(ctx, x.client(), func() error {
-		return e.bodies.during(ctx, x.client(), h, func() error {
+		err := e.bodies.during(ctx, x.client(), h, func() error {
 			if b.fill(x.op.bodyLimit); b.err != nil {
 				return incomplete()
 			}
 			return nil
 		})
+		if err == nil && h.Ended() {
+			err = overloaded() // as soon as it was whole: its connection is not to be read, as if its caller had gone away
+		}
+		return err
 	})
 }
 
