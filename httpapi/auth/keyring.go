@@ -89,7 +89,7 @@ func (k *Keyring) Open(ctx context.Context) (err error) {
 	if err := k.makeMissing(ctx); err != nil {
 		return fmt.Errorf("make the first signing keys: %w", err)
 	}
-	return k.refresh(ctx)
+	return k.load(ctx) // as long as the start may take: behind a pooler, connections are made one after the other
 }
 
 // Run reloads the keys until ctx ends. A failed load is logged and tried

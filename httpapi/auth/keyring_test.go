@@ -54,6 +54,33 @@ func (s safe) OpenSecret(_ context.Context, name string, sealed []byte) ([]byte,
 	return s.Open(nil, nil, sealed, []byte(name))
 }
 
+// unhurried is a safe that says whether a bound was set for what it opens.
+type unhurried struct {
+	safe
+	bounded *bool
+}
+
+func (u unhurried) OpenSecret(ctx context.Context, name string, sealed []byte) ([]byte, error) {
+	_, *u.bounded = ctx.Deadline()
+	return u.safe.OpenSecret(ctx, name, sealed)
+}
+
+// A start may wait for its connections, which a pooler makes one after the other; what is asked for
+// while it serves may not.
+func TestAStartWaitsForItsKeysAsLongAsItTakes(t *testing.T) {
+	pool, now := pgtest.New(t), newClock()
+	openKeyring(t, pool, now.Now)
+	k, bounded := replica(t, pool, now.Now), true
+	k.Secrets = unhurried{newSafe(t, 1), &bounded}
+	if err := k.Open(t.Context()); err != nil || bounded {
+		t.Errorf("bounded: %t, %v", bounded, err)
+	}
+	k.keys.Store(nil)
+	if reload(t, k); !bounded {
+		t.Error("a load while it serves is not bounded")
+	}
+}
+
 // replica is a keyring as another process would have it: same table, same
 // master key.
 func replica(t testing.TB, pool *pgxpool.Pool, now func() time.Time) *Keyring {
