@@ -79,7 +79,6 @@ const (
 INSERT INTO quarantine (projection, client, position, event_id, reason, paused, slow)
 VALUES ($1, $2, $3, '', 'its events take long; they are applied in slices', true, true) ON CONFLICT DO NOTHING`
 	returnSlow = `DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND paused AND slow AND position = $3`
-	anySlow    = `SELECT EXISTS (` + selectSlow + `)`
 )
 
 // findSlow finds the clients that an earlier leader applied in slices.
@@ -285,20 +284,4 @@ func (s *slowClients) forget(client id.Client) {
 	defer s.mu.Unlock()
 	delete(s.all, client)
 	s.leader.tellRefused()
-}
-
-// awaitSlow waits a while until no client of a projection is slow.
-func (r *Runner) awaitSlow(ctx context.Context, projectionID string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 3*slowTime, errBehind)
-	defer cancel()
-	var rest backoff.Backoff
-	for {
-		var some bool
-		if err := r.Pool.QueryRow(ctx, anySlow, projectionID).Scan(&some); err != nil || !some {
-			return err
-		}
-		if rest.Wait(ctx) != nil {
-			return context.Cause(ctx)
-		}
-	}
 }

@@ -170,6 +170,33 @@ func TestASlowClientIsRebuiltAndVerified(t *testing.T) {
 	w.tidy(t)
 }
 
+// Whoever led the model may have ended with a client that was slow, and with events to come.
+func TestAVerifyGoesOnWithWhatNobodyLeads(t *testing.T) {
+	w := newFixture(t)
+	begun := make(chan struct{})
+	var once sync.Once
+	stop := background(t, func(ctx context.Context) error {
+		return w.hurried(w.runner("live")).Run(ctx, uneven{slow: func(ctx context.Context) error {
+			once.Do(func() { close(begun) })
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+	})
+	w.rename(t, acme, "fast", "slow 1", "slow 2")
+	<-begun
+	stop()
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE slow`); n != 1 {
+		t.Fatalf("%d clients are slow", n)
+	}
+	w.rename(t, bolt, "later")
+	checked, err := w.hurried(w.builder()).Verify(t.Context(), uneven{}, nil, func(d projector.Difference) { t.Errorf("%+v", d) })
+	if err != nil || checked.Rows < 2 {
+		t.Errorf("%+v, %v", checked, err)
+	}
+	w.complete(t)
+	w.tidy(t)
+}
+
 // TestARebuildThatFailsLeavesASlowClientToItsLeader: what has paused it is not the rebuild.
 func TestARebuildThatFailsLeavesASlowClientToItsLeader(t *testing.T) {
 	w := newFixture(t)

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/backoff"
 	"kindred/eventstore"
 )
 
@@ -31,7 +34,6 @@ type Checked struct {
 // Verify builds a read model anew beside the live one, which goes on serving,
 // and compares both row by row as of one moment, by digests. It tells found
 // each row that differs. What it builds is dropped after.
-// Faults: stale.
 func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding), found func(Difference)) (checked Checked, err error) {
 	shadow := ID(m) + "_verify"
 	err = r.alone(ctx, shadow, ErrRebuilding, func(ctx context.Context, l lease) error {
@@ -45,13 +47,8 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 		if err := b.catchUp(ctx, report); err != nil {
 			return err
 		}
-		if err := r.awaitSlow(ctx, ID(m)); err != nil {
+		if err := r.awaitLive(ctx, m, b.at.position); err != nil {
 			return err
-		}
-		if r.Progress != nil { // the live model may be a moment behind what was just applied
-			if err := r.Progress.Wait(ctx, m, "", b.at.position); err != nil {
-				return err
-			}
 		}
 		if checked, err = b.compare(ctx, m, found); err != nil {
 			return err
@@ -68,6 +65,44 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 		return checked, fmt.Errorf("verify %s: %w", m.Name(), err)
 	}
 	return checked, nil
+}
+
+const (
+	// limit: models | time that `projections verify` waits for the live model and its slow clients | {liveWithin}
+	liveWithin = 5 * time.Minute
+	selectLive = `SELECT position, EXISTS (` + selectSlow + `) FROM checkpoints WHERE name = $1`
+)
+
+// awaitLive waits until the live model has passed a position, and no client of it is slow.
+// Where no process leads it any more, this one does meanwhile.
+func (r *Runner) awaitLive(ctx context.Context, m ReadModel, position eventstore.Position) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, liveWithin, errBehind)
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var leads sync.WaitGroup
+	defer leads.Wait()
+	leading, stop := context.WithCancel(ctx)
+	defer stop()
+	var rest backoff.Backoff
+	for begun := false; ; begun = true {
+		var at eventstore.Position
+		var slow bool
+		switch err := r.Pool.QueryRow(ctx, selectLive, ID(m)).Scan(&at, &slow); {
+		case errors.Is(err, pgx.ErrNoRows):
+			return errBehind // it has never served
+		case err != nil:
+			return cmp.Or(context.Cause(ctx), err)
+		case at >= position && !slow:
+			return nil
+		}
+		if !begun {
+			leads.Go(func() { fail(r.Run(leading, m)) })
+		}
+		if rest.Wait(ctx) != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // dropShadow drops what an earlier run may have left.
