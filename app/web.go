@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -116,9 +117,9 @@ func (a *App) Traveller() *travel.Traveller {
 }
 
 const (
-	// limit: imports | batches of imports, 512 lines or 1 MiB, that are appended and cannot be read yet | {importSlices}, {importSlices / 2} of a client | the import waits, for a batch {importPatience} at most
-	importSlices = 4
-	// limit: imports | batches that wait for their turn to be appended | {importsWaiting} | the import ends with 503 `busy`
+	// limit: imports | batches of imports, 512 lines or 1 MiB, and changes of 32 KiB or more, that are appended and cannot be read yet | one a processor, {importSlices} at least, half of them of a client | the import or request waits, for each {importPatience} at most
+	importSlices = 2
+	// limit: imports | batches and changes that wait for their turn to be appended | {importsWaiting} | the import or request ends with 503 `busy`
 	importsWaiting = 1_024
 	importPatience = 2 * time.Second
 )
@@ -155,7 +156,7 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 			return nil
 		},
 	}
-	c.Slices = &semaphore.Semaphore{Places: importSlices, Half: true, Waiting: importsWaiting}
+	c.Slices = &semaphore.Semaphore{Places: max(importSlices, runtime.GOMAXPROCS(0)), Half: true, Waiting: importsWaiting}
 	c.Shown = func(ctx context.Context, at eventstore.Position) {
 		reader.Progress.Follow(ctx, projections.Users{}, at, importPatience)
 	}

@@ -50,8 +50,9 @@ type Commands struct {
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
 	Revoked func(ctx context.Context, client id.Client, subject string, at time.Time) error
-	// Slices are the places in which imports append what they read, nil for any number; Shown
-	// waits, a moment at most, until what stands at a place in the log can be read.
+	// Slices are the places in which imports append what they read, and others what is as
+	// large, nil for any number; Shown waits, a moment at most, until what stands at a place
+	// in the log can be read.
 	Slices *semaphore.Semaphore
 	Shown  func(ctx context.Context, at eventstore.Position)
 	// Imported is told what came of each import, or part of one. Nil: nobody counts.
@@ -103,6 +104,8 @@ type Call struct {
 	Import id.Import
 	// unnoted: one of many changes, after which the caller notes the client's head.
 	unnoted bool
+	// sliced: one of many changes, which have a place of Slices together.
+	sliced bool
 	// IfMatch is the revision that the caller expects, or nil.
 	IfMatch *eventstore.Revision
 	// IfExists and IfNoneMatch say that the caller expects something, or nothing,
@@ -277,7 +280,16 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 		for _, e := range events {
 			entries = append(entries, eventstore.Entry{ID: id.Next[id.Event](ids), Origin: call.origin(), Event: e})
 		}
-		recorded, err := log.AppendEntries(ctx, l.version, entries)
+		var recorded []eventstore.Recorded
+		appends := func() (_ eventstore.Position, err error) {
+			recorded, err = log.AppendEntries(ctx, l.version, entries)
+			return end(recorded), err
+		}
+		if call.sliced || personal(events) < largeAppend {
+			_, err = appends()
+		} else {
+			err = c.slice(ctx, call.Client, appends)
+		}
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -295,6 +307,23 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 		return outcome, nil
 	}
 	return outcome, log.NoteHead(ctx, call.Client, outcome.Position)
+}
+
+// largeAppend is from where on one change counts as much as a batch of an import.
+const largeAppend = 32 << 10
+
+// personal is how many bytes of events are yet to be sealed: nothing else in them is large.
+func personal(events []event.Event) (size int) {
+	for _, e := range events {
+		if bearer, ok := e.(event.PersonalData); ok {
+			for _, f := range bearer.Personal() {
+				if f.Value != nil {
+					size += len(f.Value.Plain)
+				}
+			}
+		}
+	}
+	return size
 }
 
 // end is where a stretch of a stream ends.

@@ -269,6 +269,7 @@ func (r *importing) first(line Imported, in eventstore.Stream) id.Event {
 
 func (r *importing) callOf(line Imported) Call {
 	call := r.call
+	call.sliced = true
 	if call.Seed != nil {
 		call.Seed = append(slices.Clone(call.Seed), strconv.Itoa(line.Line))
 	}
@@ -295,25 +296,34 @@ func creation(user id.User, external string, traits json.RawMessage) event.EndUs
 	}
 }
 
-// slice applies a batch once the client has a place for it, which is kept until the batch
-// can be read: others read what they wrote behind no more than the slices under way.
+// slice applies a batch once the client has a place for it (Commands.slice).
 func (r *importing) slice(ctx context.Context, apply func() error) error {
-	c, client := r.commands, r.call.Client.Owner()
+	return r.commands.slice(ctx, r.call.Client, func() (eventstore.Position, error) {
+		err := apply()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.report.Position, err
+	})
+}
+
+// slice appends much once a client has a place for it, which is kept until it can be read:
+// others read what they wrote behind no more than the slices under way.
+func (c *Commands) slice(ctx context.Context, client id.Client, appends func() (eventstore.Position, error)) error {
 	if c.Slices == nil {
-		return apply()
-	}
-	if !c.Slices.Take(ctx, client) {
-		return errBusy("imports")
-	}
-	if err := apply(); err != nil {
-		c.Slices.Give(client)
+		_, err := appends()
 		return err
 	}
-	r.mu.Lock()
-	at := r.report.Position
-	r.mu.Unlock()
-	go func() { // the next batch is appended while the models take in this one
-		defer c.Slices.Give(client)
+	owner := client.Owner()
+	if !c.Slices.Take(ctx, owner) {
+		return errBusy("large changes")
+	}
+	at, err := appends()
+	if err != nil {
+		c.Slices.Give(owner)
+		return err
+	}
+	go func() { // the next one is appended while the models take in this one
+		defer c.Slices.Give(owner)
 		c.Shown(context.WithoutCancel(ctx), at)
 	}()
 	return nil

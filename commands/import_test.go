@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -377,5 +378,65 @@ func TestImportsAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
 		}
 		close(shown)
 		synctest.Wait()
+	})
+}
+
+// A large change counts as a batch of an import does, a patch by what it makes of the user's
+// traits; an import's own changes have their place already.
+func TestLargeChangesAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFixture(t)
+		_, acme := w.client(t, "ada@example.com")
+		_, bolt := w.client(t, "bob@example.com")
+		large := json.RawMessage(`{"bio":"` + strings.Repeat("x", 40_000) + `"}`)
+		if _, err := w.CreateUser(t.Context(), acme, "first", large); err != nil {
+			t.Fatal(err)
+		}
+		shown := make(chan struct{})
+		w.Slices = &semaphore.Semaphore{Places: 2, Half: true, Waiting: 8}
+		w.Shown = func(context.Context, eventstore.Position) { <-shown }
+		var done atomic.Int64
+		begin := func(change func() error) {
+			go func() {
+				if err := change(); err != nil {
+					t.Error(err)
+				}
+				done.Add(1)
+			}()
+			synctest.Wait()
+		}
+		create := func(call commands.Call, external string, traits json.RawMessage) {
+			begin(func() error {
+				_, err := w.CreateUser(t.Context(), call, external, traits)
+				return err
+			})
+		}
+		for i, want := range []int64{1, 1, 1, 2, 3} {
+			switch i {
+			case 0, 1:
+				create(acme, fmt.Sprint("large", i), large)
+			case 2:
+				begin(func() error {
+					_, err := w.ChangeTraits(t.Context(), acme, "ext:first", json.RawMessage(`{"age":4}`))
+					return err
+				})
+			case 3:
+				create(acme, "small", json.RawMessage(`{"age":4}`))
+			case 4:
+				create(bolt, "large", large)
+			}
+			if n := done.Load(); n != want {
+				t.Errorf("after change %d, %d are made, not %d", i, n, want)
+			}
+		}
+		close(shown)
+		synctest.Wait()
+		if n := done.Load(); n != 5 {
+			t.Errorf("in the end %d are made", n)
+		}
+		report, err := w.ImportUsers(t.Context(), acme, "merge", lines([]commands.Imported{line("first", `{"age":5}`)}, nil))
+		if err != nil || report.Updated != 1 {
+			t.Errorf("the import: %+v, %v", report, err)
+		}
 	})
 }

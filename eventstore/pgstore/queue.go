@@ -19,21 +19,23 @@ const (
 	maxBatchEvents   = 512
 	maxBatchBytes    = 2 << 20
 
-	// While several clients append, one has no more than maxShare requests in a
-	// batch, and in every other batch none of those of whom so many wait: what
-	// the others wait for is then short. That is so until one has been alone for
-	// aloneAfter batches.
-	// limit: log | appends of one client in a commit, while others append | {maxShare}
-	maxShare   = 64
-	aloneAfter = 128
+	// While several clients append, one has no more than maxShare requests of
+	// maxShareBytes together, or one request, in a batch, and in every other batch
+	// none of those of whom so much waits: what the others wait for is then short.
+	// That is so until one has been alone for aloneAfter batches.
+	// limit: log | appends of one client in a commit, while others append | {maxShare} of {maxShareBytes B} together, or one
+	maxShare      = 64
+	maxShareBytes = maxBatchBytes / 8
+	aloneAfter    = 128
 )
 
 // Bounds of what waits.
 const (
-	// limit: log | appends that wait | {maxWaiting} and {maxWaitingBytes B}, of one client {maxWaitingClient}
-	maxWaiting       = 4096
-	maxWaitingClient = maxWaiting / 2 // so that no client shuts the others out
-	maxWaitingBytes  = 64 << 20
+	// limit: log | appends that wait | {maxWaiting} and {maxWaitingBytes B}, of one client {maxWaitingClient} and {maxWaitingBytesClient B}
+	maxWaiting            = 4096
+	maxWaitingClient      = maxWaiting / 2 // so that no client shuts the others out
+	maxWaitingBytes       = 64 << 20
+	maxWaitingBytesClient = maxWaitingBytes / 2
 	// limit: log | imports that append at a time | {maxMany}
 	maxMany = 3 // callers that append many at once: even of one client, these leave room for others
 )
@@ -110,8 +112,9 @@ type queue struct {
 type clientQueue struct {
 	owner    string
 	requests []*request // in the order of their arrival
+	size     int        // bytes of them
 	seen     int        // how many of them the batch being filled has passed
-	taken    int        // how many of them it holds
+	taken    share      // what of them it holds
 }
 
 func newQueue() *queue {
@@ -139,7 +142,7 @@ func (q *queue) add(r *request) error {
 		return fmt.Errorf("%w: it is being closed", eventstore.ErrUnavailable)
 	}
 	c := q.byOwner[r.owner()]
-	if q.waiting >= maxWaiting || q.size+r.size > maxWaitingBytes || c != nil && len(c.requests) >= maxWaitingClient {
+	if q.waiting >= maxWaiting || q.size+r.size > maxWaitingBytes || c != nil && (len(c.requests) >= maxWaitingClient || c.size+r.size > maxWaitingBytesClient) {
 		return fmt.Errorf("%w: too many appends are waiting (%d, %d bytes)", eventstore.ErrUnavailable, q.waiting, q.size)
 	}
 	if c == nil {
@@ -148,6 +151,7 @@ func (q *queue) add(r *request) error {
 		q.rotation = append(q.rotation, c)
 	}
 	c.requests = append(c.requests, r)
+	c.size += r.size
 	q.waiting++
 	q.size += r.size
 	return nil
@@ -173,12 +177,12 @@ func (q *queue) take() []*request {
 // fit begins the next batch.
 func (q *queue) fill() []*request {
 	b := batch{streams: map[eventstore.Stream]bool{}}
-	share, next := q.share(), 0
+	most, next := q.share(), 0
 	q.onlySmall = !q.onlySmall && q.mixed()
 	for idle := 0; idle < len(q.rotation); next = (next + 1) % len(q.rotation) {
 		c := q.rotation[next]
 		r := c.first(b.streams)
-		if r == nil || c.taken == share || q.onlySmall && c.many() {
+		if r == nil || !most.fits(c.taken, r) || q.onlySmall && c.many() {
 			idle++
 			continue
 		}
@@ -187,7 +191,8 @@ func (q *queue) fill() []*request {
 		}
 		b.add(r)
 		c.requests[c.seen] = nil
-		c.taken++
+		c.taken.requests++
+		c.taken.size += r.size
 		idle = 0
 	}
 	q.sweep(next)
@@ -205,18 +210,26 @@ func (q *queue) mixed() bool {
 	return 0 < many && many < len(q.rotation)
 }
 
-func (c *clientQueue) many() bool { return len(c.requests) >= maxShare }
+func (c *clientQueue) many() bool { return len(c.requests) >= maxShare || c.size > maxShareBytes }
 
-// share is how many requests of one client the next batch may hold.
-func (q *queue) share() int {
+// share is what one client has of a batch.
+type share struct{ requests, size int }
+
+// fits says whether a request fits beside what was taken, as a large one alone does.
+func (s share) fits(taken share, r *request) bool {
+	return taken.requests == 0 || taken.requests < s.requests && taken.size+r.size <= s.size
+}
+
+// share is what the next batch may hold of one client.
+func (q *queue) share() share {
 	if len(q.rotation) > 1 {
 		q.shared = aloneAfter
 	}
 	if q.shared == 0 {
-		return maxBatchRequests
+		return share{maxBatchRequests, maxBatchBytes}
 	}
 	q.shared--
-	return maxShare
+	return share{maxShare, maxShareBytes}
 }
 
 // first is the next request of a queue that its caller waits for, of a stream that
@@ -237,7 +250,7 @@ func (q *queue) sweep(next int) {
 	q.waiting, q.size = 0, 0
 	for i := range q.rotation {
 		c := q.rotation[(next+i)%len(q.rotation)]
-		c.seen, c.taken = 0, 0
+		c.seen, c.taken, c.size = 0, share{}, 0
 		c.requests = slices.DeleteFunc(c.requests, func(r *request) bool { return r == nil || r.abandoned.Load() })
 		if len(c.requests) == 0 {
 			delete(q.byOwner, c.owner)
@@ -246,8 +259,9 @@ func (q *queue) sweep(next int) {
 		kept = append(kept, c)
 		q.waiting += len(c.requests)
 		for _, r := range c.requests {
-			q.size += r.size
+			c.size += r.size
 		}
+		q.size += c.size
 	}
 	q.rotation = kept
 }

@@ -152,6 +152,24 @@ func TestAClientThatIsAloneFillsBatches(t *testing.T) {
 	take(maxBatchRequests)
 }
 
+// Ten appends of 200 kB are as much to wait for as hundreds of small ones.
+func TestAClientIsHeldToItsShareOfBytes(t *testing.T) {
+	q := newQueue()
+	const size = 200_000
+	for i := range maxWaitingBytesClient / size {
+		waits(t, q, "fat", fmt.Sprint("user-", i), 1, size)
+	}
+	if r, err := made("fat", "one too many", 1, size); err != nil || !errors.Is(q.put(r), eventstore.ErrUnavailable) {
+		t.Errorf("one client may fill the queue (%v)", err)
+	}
+	for n, want := range []int{1, 2, 1, 2} { // its own, and every other time none of them
+		other := waits(t, q, "other", fmt.Sprint("other", n), 1, 10)
+		if batch := q.fill(); len(batch) != want || !slices.Contains(batch, other) {
+			t.Errorf("batch %d has %d requests, want %d with the other's", n, len(batch), want)
+		}
+	}
+}
+
 func TestALargeRequestIsNotOvertakenForEver(t *testing.T) {
 	q := newQueue()
 	large := waits(t, q, "large", "large", eventstore.MaxAppend, 10)
@@ -178,7 +196,7 @@ func TestAFullQueueRefuses(t *testing.T) {
 	}
 	heavy := newQueue()
 	for i := range maxWaitingBytes / eventstore.MaxEventSize {
-		waits(t, heavy, "client", fmt.Sprint("user-", i), 1, eventstore.MaxEventSize)
+		waits(t, heavy, fmt.Sprint("client", i%2), fmt.Sprint("user-", i), 1, eventstore.MaxEventSize)
 	}
 	if r, err := made("another", "x", 1, 10); err != nil || !errors.Is(heavy.put(r), eventstore.ErrUnavailable) {
 		t.Errorf("a heavy queue takes more (%v)", err)

@@ -233,6 +233,21 @@ func TestALargeBatchThatSomebodyWaitsForTakesNoTurn(t *testing.T) {
 	}
 }
 
+func TestFewLargeEventsTakeATurn(t *testing.T) {
+	w := newFixture(t)
+	at := w.rename(t, acme, slices.Repeat([]string{strings.Repeat("x", 200<<10)}, 8)...)
+	r, turn := w.runner("a"), make(chan struct{})
+	r.Large = turn
+	background(t, func(ctx context.Context) error { return r.Run(ctx, names{}) })
+	select {
+	case <-turn: // it takes one,
+		turn <- struct{}{} // and gives it back
+	case <-time.After(time.Minute):
+		t.Fatal("1.6 MB took no turn")
+	}
+	w.passed(t, "names_2", at)
+}
+
 func TestNamesAreFitForSQL(t *testing.T) {
 	if got := projector.ID(names{}); got != "names_2" {
 		t.Errorf("id %q", got)

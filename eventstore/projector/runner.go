@@ -26,8 +26,9 @@ const (
 	// limit: models | timeouts of one event before it is left out | {maxTimeouts}
 	maxTimeouts = 15 // that one event may take, which cannot be divided
 	pause       = 5 * time.Second
-	largeBatch  = 128 // items
-	bulkBatch   = 32  // many come, or somebody appended them together
+	largeBatch  = 128     // items
+	largeBytes  = 1 << 20 // of data
+	bulkBatch   = 32      // many come, or somebody appended them together
 )
 
 // Runner leads projections. One value serves a whole process; each projection
@@ -437,13 +438,24 @@ func (l *leader) decode(records []eventstore.Record) (items []item, unknown erro
 	return items, nil
 }
 
+// large says whether items are so much that others wait for the processors meanwhile.
+func large(items []item) bool {
+	size := 0
+	for _, i := range items {
+		if !i.passed {
+			size += len(i.Data)
+		}
+	}
+	return len(items) >= largeBatch || size >= largeBytes
+}
+
 // transact applies items, advances the checkpoint past them and commits both.
 func (l *leader) transact(ctx context.Context, items []item,
 	apply func(context.Context, pgx.Tx, []item) ([]refused, error),
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(l.timeouts, 1))*cmp.Or(l.Batch, batchTimeout))
 	defer cancel()
-	if l.Large != nil && !l.paused && len(items) >= largeBatch { // slices are one at a time as it is
+	if l.Large != nil && !l.paused && large(items) { // slices are one at a time as it is
 		select {
 		case l.Large <- struct{}{}:
 			defer func() { <-l.Large }()
