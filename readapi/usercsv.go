@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"kindred/domain/fault"
 	"kindred/httpapi"
@@ -31,21 +32,30 @@ func (a *API) writeUsers(ctx context.Context, p httpapi.ListUsersParams, w io.Wr
 	}
 	record := make([]string, len(columns)+1)
 	return a.eachUser(ctx, p, func(u projections.User, traits map[string]json.RawMessage) error {
-		clear(record)
 		record[0] = u.ExternalID
-		for name, value := range traits {
-			i, known := index[name]
-			if !known {
-				return fmt.Errorf("a user got the trait %q while users were written", name)
-			}
-			if record[i], err = httpapi.CSVField(value); err != nil {
-				return err
-			}
+		if err := fill(record, index, traits); err != nil {
+			return err
 		}
 		_ = out.Write(record)
 		out.Flush()
 		return out.Error()
 	})
+}
+
+// fill writes the traits of a user into the fields that index names. It refuses one that nobody
+// had when they were looked for.
+func fill(record []string, index map[string]int, traits map[string]json.RawMessage) (err error) {
+	clear(record[1:])
+	for name, value := range traits {
+		i, known := index[name]
+		if !known {
+			return fault.New(fault.Unavailable, "busy", "A user got a new trait while users were written. Please try again.").After(time.Second)
+		}
+		if record[i], err = httpapi.CSVField(value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // traitsOf are the names of the traits that users have, in order.
