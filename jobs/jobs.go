@@ -63,15 +63,17 @@ type Outcome struct {
 }
 
 const (
+	// What is due later than after any rest or lease was put off before the clock was set back.
+	isDue = `(due_at <= now() OR due_at > now() + interval '1 hour')`
 	// A client and its sandboxes have one turn: those of them that wait beside who has it
 	// wait behind all others from now on.
 	take = `
 WITH next AS (
-	SELECT client, kind FROM public.jobs WHERE kind = $1 AND due_at <= now() ORDER BY due_at, handed LIMIT 1 FOR UPDATE SKIP LOCKED
+	SELECT client, kind FROM public.jobs WHERE kind = $1 AND ` + isDue + ` ORDER BY due_at, handed LIMIT 1 FOR UPDATE SKIP LOCKED
 ), beside AS (
 	SELECT j.client, j.kind FROM next n JOIN public.jobs j ON j.kind = n.kind AND j.client <> n.client
 		AND j.client >= left(n.client, $3) AND j.client < left(n.client, $3) || '~'
-	WHERE j.due_at <= now() FOR UPDATE OF j SKIP LOCKED
+	WHERE ` + isDue + ` FOR UPDATE OF j SKIP LOCKED
 ), behind AS (
 	UPDATE public.jobs j SET due_at = now() FROM beside b WHERE j.client = b.client AND j.kind = b.kind
 )

@@ -75,6 +75,21 @@ func TestClientsTakeTurnsUntilNothingWaits(t *testing.T) {
 	}
 }
 
+// A job rests, or its turn was cut short, as the server's clock is set back by hours.
+func TestNoJobWaitsForAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.ask("a")
+	f.turn(jobs.Outcome{Failed: true}, errors.New("trouble"))
+	if got := f.turn(jobs.Outcome{}, nil); got.Client != "" {
+		t.Fatal("it does not rest")
+	}
+	f.exec(`UPDATE jobs SET due_at = due_at + interval '3 hours'`)
+	if got := f.turn(jobs.Outcome{}, nil); got.Client != "a" {
+		t.Error("it waits for hours")
+	}
+}
+
 func TestWhatIsAskedForDuringATurnIsNotLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
