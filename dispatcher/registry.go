@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +15,7 @@ import (
 // What a process holds is free when its leases end, and long before that when
 // its process is dead. A process is dead to another one that saw its heartbeats stand still for
 // deadAfter of its own: where no process reaches the database, none is taken for dead,
-// and clocks that jump mean nothing.
+// and clocks that jump mean nothing to that.
 const (
 	heartbeatEvery = 400 * time.Millisecond
 	deadAfter      = 6 // heartbeats
@@ -25,8 +26,10 @@ const (
 
 // registry is what one process knows of all workers, which are processes that deliver.
 type registry struct {
-	queue *queue
-	seen  map[int64]heartbeats
+	queue   *queue
+	longest time.Duration // that a delivery or an endpoint waits
+	seen    map[int64]heartbeats
+	told    time.Time // the time of the database's clock at the last heartbeat
 }
 
 // heartbeats is where another's count stood when it was last seen to move, and for
@@ -38,7 +41,7 @@ type heartbeats struct {
 
 const (
 	insertWorker   = `INSERT INTO dispatch_workers DEFAULT VALUES RETURNING id`
-	countHeartbeat = `UPDATE dispatch_workers SET heartbeats = heartbeats + 1 WHERE id = $1 RETURNING heartbeats`
+	countHeartbeat = `UPDATE dispatch_workers SET heartbeats = heartbeats + 1 WHERE id = $1 RETURNING heartbeats, clock_timestamp()`
 	selectWorkers  = `SELECT id, heartbeats FROM dispatch_workers WHERE id <> $1 ORDER BY id LIMIT 1000`
 
 	// A worker that is alive after all finds its row gone, and registers anew.
@@ -64,6 +67,14 @@ WITH first AS (
 )
 UPDATE dispatch_queue q SET leased_until = NULL FROM held h WHERE q.client = h.client AND q.delivery = h.delivery`
 
+	// Nothing waits longer than anything does ($1) for what the clock told before it was set
+	// back, and no lease is longer than one ($2).
+	setBack = `
+WITH held AS (UPDATE dispatch_endpoints SET held_until = now() + $1::interval WHERE held_until > now() + $1::interval)
+UPDATE dispatch_queue SET due_at = least(due_at, now() + $1::interval),
+	leased_until = CASE WHEN leased_until > now() + $2::interval THEN now() + $2::interval ELSE leased_until END
+WHERE failed > 0 AND due_at > now() + $1::interval OR leased_until > now() + $2::interval`
+
 	// maxHeld is how far into an endpoint's work the claims of all processes reach.
 	// limit: deliveries | deliveries of an endpoint that all processes hold | {maxHeld}
 	maxHeld = 2_000
@@ -83,13 +94,20 @@ func (r *registry) register(ctx context.Context) error {
 // reaps one process that is dead, if any, and returns how many deliveries it has set free.
 func (r *registry) heartbeat(ctx context.Context) (freed int64, err error) {
 	me := r.queue.holder.Load()
-	tag, err := r.queue.control.Exec(ctx, countHeartbeat, me)
+	var told time.Time
+	err = r.queue.control.QueryRow(ctx, countHeartbeat, me).Scan(nil, &told)
+	if errors.Is(err, pgx.ErrNoRows) { // this process stood still for so long that it was reaped
+		return 0, r.register(ctx)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("count a heartbeat: %w", err)
 	}
-	if tag.RowsAffected() == 0 { // this process stood still for so long that it was reaped
-		return 0, r.register(ctx)
+	if told.Before(r.told) {
+		if _, err := r.queue.control.Exec(ctx, setBack, r.longest, r.queue.lease); err != nil {
+			return 0, fmt.Errorf("follow a clock that was set back: %w", err)
+		}
 	}
+	r.told = told
 	rows, err := r.queue.control.Query(ctx, selectWorkers, me)
 	if err != nil {
 		return 0, fmt.Errorf("read the heartbeats of others: %w", err)
@@ -151,7 +169,7 @@ func (r *registry) reap(ctx context.Context, dead, count int64) (n int64, err er
 func (r *registry) deregister(ctx context.Context) error {
 	var count int64
 	me := r.queue.holder.Load()
-	err := r.queue.control.QueryRow(ctx, countHeartbeat, me).Scan(&count)
+	err := r.queue.control.QueryRow(ctx, countHeartbeat, me).Scan(&count, nil)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -164,7 +182,7 @@ func (r *registry) deregister(ctx context.Context) error {
 
 // keepAlive gives heartbeats until ctx ends.
 func (w *worker) keepAlive(ctx context.Context) {
-	r := &registry{queue: w.queue}
+	r := &registry{queue: w.queue, longest: max(maxRetryAfter, 2*slices.Max(w.config.RetryDelays))}
 	for backoff.Sleep(ctx, heartbeatEvery) == nil {
 		bounded, cancel := context.WithTimeout(ctx, dbTimeout)
 		freed, err := r.heartbeat(bounded)

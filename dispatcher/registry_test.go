@@ -45,6 +45,38 @@ func (r *fixture) heartbeat(m *registry) int64 {
 	return freed
 }
 
+// What was leased, or put off, by a clock that was hours ahead does not wait for hours.
+func TestNothingWaitsForAClockThatWasSetBack(t *testing.T) {
+	r := newFixture(t, Config{})
+	m := r.holder(3)
+	m.longest = time.Hour
+	r.heartbeat(m)
+	for _, sql := range []string{
+		`UPDATE dispatch_queue SET leased_until = leased_until + interval '9 hours'`,
+		`UPDATE dispatch_queue SET failed = 1, leased_until = NULL, due_at = now() + interval '9 hours'
+		WHERE delivery = (SELECT min(delivery) FROM dispatch_queue)`,
+		`UPDATE dispatch_endpoints SET held_until = now() + interval '9 hours'`,
+	} {
+		if _, err := r.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := func() int {
+		return r.count(`SELECT (SELECT count(*) FROM dispatch_queue WHERE due_at > now() + interval '2 hours' OR leased_until > now() + interval '2 minutes')
+			+ (SELECT count(*) FROM dispatch_endpoints WHERE held_until > now() + interval '2 hours')`)
+	}
+	if r.heartbeat(m); late() != 4 {
+		t.Error("what waits is changed while the clock goes on")
+	}
+	m.told = m.told.Add(9 * time.Hour)
+	if r.heartbeat(m); late() != 0 {
+		t.Errorf("%d wait for hours", late())
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE leased_until IS NULL`); n != 1 {
+		t.Errorf("%d are held by nobody", n)
+	}
+}
+
 func TestADeadProcessIsTakenOverLongBeforeItsLeasesEnd(t *testing.T) {
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
