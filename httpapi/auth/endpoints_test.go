@@ -410,6 +410,30 @@ func TestGuessingAtAnAccountIsSlowedDown(t *testing.T) {
 	}
 }
 
+// The clock of the database, and ours, are set back by hours.
+func TestAClockThatIsSetBackLocksNobodyOut(t *testing.T) {
+	s := newService(t)
+	for range 10 {
+		if err := s.logInFrom(t, "192.0.2.1", s.account.Email, "wrong horse"); hasKind(err, fault.Limited) {
+			t.Fatal(err)
+		}
+	}
+	s.Advance(-3 * time.Hour)
+	var limited *fault.Fault
+	for i := 0; i < 3 && limited == nil; i++ {
+		if err := s.logInFrom(t, "192.0.2.1", s.account.Email, "wrong horse"); hasKind(err, fault.Limited) {
+			limited = fault.As(err)
+		}
+	}
+	if limited == nil || limited.RetryAfter > time.Minute {
+		t.Errorf("it is slowed down as before: %v", limited)
+	}
+	s.Advance(-3 * time.Hour)
+	if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); err != nil {
+		t.Errorf("the owner: %v", err)
+	}
+}
+
 func TestNobodyIsLockedOutByWhoGuessesElsewhere(t *testing.T) {
 	s := newService(t)
 	for round := range 20 { // each takes what passes, then waits for the end of the pause

@@ -40,13 +40,14 @@ type Store struct {
 	held map[string]httpapi.Repeat // requests under way, by the holder of the key
 }
 
-// A dead holder's key goes to the next request with the same body.
+// A dead holder's key goes to the next request with the same body. A lease that ends later
+// than any was written before the database's clock was set back.
 const reserve = `
 INSERT INTO idempotency AS held (client, route, key, body, lease_until)
 VALUES ($1, $2, $3, $4, now() + $5::interval)
 ON CONFLICT (client, route, key) DO UPDATE
 	SET holder = excluded.holder, lease_until = excluded.lease_until
-	WHERE NOT held.done AND held.body = excluded.body AND held.lease_until < now()
+	WHERE NOT held.done AND held.body = excluded.body AND held.lease_until NOT BETWEEN now() AND now() + 2 * $5::interval
 RETURNING holder::text`
 
 const lookUp = `

@@ -88,6 +88,11 @@ func TestReserve(t *testing.T) {
 		completed(t, next, true)
 		reserve(t, s, repeat("d", "1"))
 	})
+	t.Run("a dead holder's key waits for no clock that was ahead", func(t *testing.T) {
+		reserve(t, s, repeat("f", "1"))
+		exec(`UPDATE idempotency SET lease_until = lease_until + interval '9 hours'`)
+		completed(t, reserve(t, s, repeat("f", "1")), true)
+	})
 	t.Run("old keys are forgotten, in batches", func(t *testing.T) {
 		exec(`DELETE FROM idempotency`)
 		exec(`INSERT INTO idempotency (client, route, key, body, lease_until, created_at)

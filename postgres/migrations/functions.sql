@@ -193,7 +193,7 @@ BEGIN
 		SELECT t.attempts, t.until INTO made, paused FROM public.throttles t WHERE t.subject = subjects[i] FOR UPDATE;
 		at := clock_timestamp();
 		CONTINUE WHEN made IS NULL; -- forgotten just now
-		IF paused > at THEN
+		IF paused > at AND paused <= at + longest[i] THEN -- else the clock was set back
 			RETURN paused - at;
 		END IF;
 		made := CASE WHEN paused < at - quiet THEN 0 ELSE made END + 1;
