@@ -66,7 +66,9 @@ func (v *Verifier) Authenticate(ctx context.Context, bearer string) (httpapi.Pri
 			return httpapi.Principal{}, err
 		}
 	}
-	if !v.keys.Now().Before(token.principal.Expires.Add(leeway)) {
+	// One that ends later than any does was issued by a clock that was ahead, and would
+	// outlive what is remembered of its revocation.
+	if now, ends := v.keys.Now(), token.principal.Expires; !now.Before(ends.Add(leeway)) || ends.After(now.Add(v.keys.TokenTTL+Skew)) {
 		v.cache.Remove(sum)
 		return httpapi.Principal{}, errExpiredToken()
 	}

@@ -377,6 +377,25 @@ func TestATokenExpiresInTheCacheToo(t *testing.T) {
 	}
 }
 
+// What is remembered of a revocation is forgotten when no token from before it can be left.
+func TestATokenOfAClockThatWasAheadIsRefused(t *testing.T) {
+	w := newFixture(t)
+	token := w.exchanged(t)
+	w.Advance(-Skew)
+	w.poll(t)
+	if code := w.refusal(t, token); code != "" {
+		t.Errorf("refused with %s by a clock within the skew", code)
+	}
+	w.Advance(-3 * time.Hour)
+	w.poll(t)
+	if code := w.refusal(t, token); code != "expired_token" {
+		t.Errorf("got %q", code)
+	}
+	if code := w.refusal(t, w.exchanged(t)); code != "" {
+		t.Errorf("a new one is refused with %s", code)
+	}
+}
+
 func TestTokensOfALeakedKeyEndAtOnce(t *testing.T) {
 	w := newFixture(t)
 	token := w.exchanged(t)
