@@ -1,0 +1,50 @@
+package docsite_test
+
+import (
+	"math"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+// luminance is that of a colour, #rrggbb (WCAG 2.2, relative luminance).
+func luminance(t *testing.T, colour string) float64 {
+	t.Helper()
+	var l float64
+	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+		n, err := strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := float64(n) / 255
+		if c <= 0.04045 {
+			l += weight * c / 12.92
+		} else {
+			l += weight * math.Pow((c+0.055)/1.055, 2.4)
+		}
+	}
+	return l
+}
+
+// What is written can be read on what it stands on, by day and by night (WCAG 2.2, 1.4.3).
+func TestTextsStandOut(t *testing.T) {
+	style, err := os.ReadFile("style.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	colours := map[string][]string{}
+	for _, m := range regexp.MustCompile(`--(\w+): light-dark\((#\w{6}), (#\w{6})\)`).FindAllStringSubmatch(string(style), -1) {
+		colours[m[1]] = m[2:]
+	}
+	for _, text := range []string{"ink", "quiet", "accent", "warn", "stop", "blue"} {
+		for _, ground := range []string{"paper", "sheet", "soft"} {
+			for mode := range 2 {
+				a, b := luminance(t, colours[text][mode])+0.05, luminance(t, colours[ground][mode])+0.05
+				if contrast := max(a, b) / min(a, b); contrast < 4.5 {
+					t.Errorf("%s on %s has a contrast of %.2f", text, ground, contrast)
+				}
+			}
+		}
+	}
+}
