@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
 )
 
@@ -212,36 +212,6 @@ func (b *userBatch) note(r eventstore.Recorded, user id.User, u *userRow) {
 	u.client, u.id, u.changed, u.revision, u.updatedAt = r.Client, user, r.Position, r.Revision, r.RecordedAt
 }
 
-// UserQuery selects users. An empty field selects all. They are listed in order
-// of creation, or of their last change where that is what selects them.
-type UserQuery struct {
-	IDs          []id.User
-	UpdatedSince time.Time
-	Page         Page
-}
-
-// Place is where a user stands in the list.
-func (q UserQuery) Place(u User) eventstore.Position {
-	if q.UpdatedSince.IsZero() {
-		return u.CreatedPosition
-	}
-	return eventstore.Position(strconv.FormatInt(u.UpdatedAt.UnixMicro(), 10) + "/" + string(u.CreatedPosition))
-}
-
-// updatedAfter is the time and the place at which a list in order of the last
-// change goes on.
-func (q UserQuery) updatedAfter(after eventstore.Position) (time.Time, eventstore.Position, error) {
-	if after == eventstore.Start {
-		return q.UpdatedSince, eventstore.Start, nil
-	}
-	micros, createdPosition, _ := strings.Cut(string(after), "/")
-	at, err := strconv.ParseInt(micros, 10, 64)
-	if err != nil {
-		return time.Time{}, "", fmt.Errorf("read the place of a user: %w", err)
-	}
-	return time.UnixMicro(at), eventstore.Position(createdPosition), nil
-}
-
 // What storedUser.columns reads: a user u, and the key k that opens it.
 const (
 	userColumns   = `u.id, u.created_position, u.revision, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at`
@@ -270,123 +240,8 @@ func selectUsers(where string) string {
 	return `SELECT ` + storedColumns + ` FROM ` + usersOf(`$1`, where) + joinKey(`$1`)
 }
 
-// Each combination of filters is a statement of its own: one for all would be
-// planned anew for every request.
-const (
-	usersAmong = `u.id = ANY($2::text[])`
-	usersAfter = `u.created_position > $2`
-	usersSince = `(u.updated_at, u.created_position) > ($2::timestamptz, $3)`
-	usersIn    = ` AND u.id = ANY($%d::text[])`
-
-	byCreation = `u.created_position`
-	byChange   = `u.updated_at, u.created_position`
-)
-
-// usersPage selects a page of users in an order.
-func usersPage(where, order string, limit int) string {
-	return selectUsers(where+` ORDER BY `+order+` LIMIT `+strconv.Itoa(pageSize(limit))) + ` ORDER BY ` + order
-}
-
-// pageSizes are those that statements have: a plan that did not know how large
-// a page is would seem so dear that each request would be planned for itself.
-// One more than is shown tells whether there is a next page.
-func pageSizes() []int { return []int{11, 21, 51, 101, 201} }
-
-// pageSize is the least of them that holds as many.
-func pageSize(limit int) int {
-	for _, size := range pageSizes() {
-		if limit <= size {
-			return size
-		}
-	}
-	return limit
-}
-
-// List returns users in the order of the query: as many as are asked for where
-// there are, or more than fit on a page.
-// Faults: building, quarantined, stale.
-func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
-	return filled(q.Page, UserSize, func(page Page) ([]User, bool, eventstore.Position, error) {
-		found, err := m.selected(ctx, client, eventual, q, page)
-		if err != nil || len(found) == 0 {
-			return nil, false, "", err
-		}
-		more := len(found) == page.Limit || Fitting(found, UserSize) < len(found)
-		last := q.Place(found[len(found)-1])
-		return readable(found), more, last, nil
-	})
-}
-
 // changeSize is how much of a page a change takes.
 func changeSize(c *UserChange) int { return c.Size }
-
-// UserSize is how much of a page a user takes.
-func UserSize(u *User) int { return u.Size }
-
-// selected reads a page of the users that a query selects.
-func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q UserQuery, page Page) ([]User, error) {
-	if q.IDs == nil && q.UpdatedSince.IsZero() {
-		return m.page(ctx, client, eventual, page.After, page.Limit)
-	}
-	where, order := where{sql: usersAfter, args: []any{string(page.After)}}, byCreation
-	if !q.UpdatedSince.IsZero() {
-		at, createdPosition, err := q.updatedAfter(page.After)
-		if err != nil {
-			return nil, err
-		}
-		where.sql, where.args, order = usersSince, []any{at, string(createdPosition)}, byChange
-	}
-	if q.IDs != nil {
-		where.and(usersIn, texts(q.IDs))
-	}
-	sql := usersPage(where.sql, order, page.Limit)
-	rows, err := queryPage(ctx, m.Reader, m, client, eventual, sql, where.args, (*storedUser).columns, (*storedUser).size)
-	if err != nil {
-		return nil, err
-	}
-	return m.opened(ctx, client, page.Limit, rows)
-}
-
-// ListAll is List of everybody, also of those whose key was destroyed since.
-// Faults: building, quarantined, stale.
-func (m Users) ListAll(ctx context.Context, client id.Client, page Page) ([]User, error) {
-	return m.page(ctx, client, true, page.After, page.Limit)
-}
-
-// readable leaves out those whose key is destroyed already, and whose erasure
-// is on its way here.
-func readable(users []User) []User {
-	return slices.DeleteFunc(users, func(u User) bool { return u.Erased })
-}
-
-// Get returns one user, or fails with a fault of kind Missing.
-// Faults: building, quarantined, stale, user_unknown.
-func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id.User) (User, error) {
-	found, err := m.wanted(ctx, eventual, singly, wantedUsers{client, string(user)})
-	if err != nil {
-		return User{}, err
-	}
-	if len(found) == 0 {
-		return User{}, errUserUnknown()
-	}
-	shown, err := m.shown(ctx, client, &found[0])
-	if err == nil && shown.Erased {
-		err = errUserUnknown()
-	}
-	return shown, err
-}
-
-// GetAny is Get of anybody, also of one whose key was destroyed since; empty where there
-// is nobody.
-// Faults: building, quarantined, stale.
-func (m Users) GetAny(ctx context.Context, client id.Client, user id.User) ([]User, error) {
-	found, err := m.wanted(ctx, true, singly, wantedUsers{client, string(user)})
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	shown, err := m.shown(ctx, client, &found[0])
-	return []User{shown}, err
-}
 
 func errUserUnknown() error {
 	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
@@ -567,4 +422,39 @@ func (m Users) allChanged(ctx context.Context, client id.Client, eventual bool, 
 			limit = min(2*len(page), changesAtOnce)
 		}
 	}
+}
+
+// wantedUsers is a client's user, or the page of users after a position.
+type wantedUsers struct {
+	client id.Client
+	at     string
+}
+
+// foundUsers is what there is of wanted users, in order of creation, up to the
+// one that does not fit on their page any more.
+type foundUsers struct {
+	at    projector.At
+	users []storedUser
+	size  int // bytes that they take on the page
+}
+
+// add adds a user, in whatever order they come.
+func (f *foundUsers) add(u storedUser) {
+	f.users = append(f.users, u)
+	f.size += u.size()
+	if f.size-u.size() < MaxPage {
+		return
+	}
+	f.sort()
+	for end := Fitting(f.users, (*storedUser).size) + 1; len(f.users) > end; {
+		last := len(f.users) - 1
+		f.size -= f.users[last].size()
+		f.users = f.users[:last]
+	}
+}
+
+func (f *foundUsers) sort() {
+	slices.SortFunc(f.users, func(a, b storedUser) int {
+		return strings.Compare(string(a.CreatedPosition), string(b.CreatedPosition))
+	})
 }
