@@ -45,14 +45,14 @@ VALUES ($1, $2, 1 + (SELECT coalesce(max(lease_epoch), 0) FROM checkpoints WHERE
 	clock_timestamp() + $3::interval)
 ON CONFLICT (name) DO UPDATE SET
 	holder = excluded.holder, epoch = greatest(leases.epoch + 1, excluded.epoch), expires_at = excluded.expires_at
-WHERE $4 OR NOT ` + leaseHeld + `
+WHERE $4 OR NOT ` + leaseInForce + `
 RETURNING epoch, ` + postgres.Run
 
-// leaseHeld is false of a lease that ends later than any lasts: it was written before the
+// leaseInForce is false of a lease that ends later than any lasts: it was written before the
 // server's clock was set back, and whoever holds it renews it or is dead.
-const leaseHeld = `(leases.expires_at > clock_timestamp() AND leases.expires_at < clock_timestamp() + interval '1 minute')`
+const leaseInForce = `(leases.expires_at > clock_timestamp() AND leases.expires_at < clock_timestamp() + interval '1 minute')`
 
-const leaseTaken = `SELECT EXISTS (SELECT FROM leases WHERE name = $1 AND ` + leaseHeld + `)`
+const leaseTaken = `SELECT EXISTS (SELECT FROM leases WHERE name = $1 AND ` + leaseInForce + `)`
 
 // leases is the pool that only leases use, where there is one.
 func (r *Runner) leases() *pgxpool.Pool { return cmp.Or(r.Leases, r.Pool) }

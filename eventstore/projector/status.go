@@ -75,7 +75,7 @@ func LeftOutOf(ctx context.Context, pool *pgxpool.Pool, client id.Client) (map[s
 
 const selectStatus = `
 SELECT c.name, c.position, c.events, c.updated_at,
-	coalesce((SELECT holder FROM leases WHERE leases.name = c.name AND ` + leaseHeld + `), '')
+	coalesce((SELECT holder FROM leases WHERE leases.name = c.name AND ` + leaseInForce + `), '')
 FROM checkpoints c ORDER BY c.name`
 
 // At most as many quarantined clients as a person can read.
@@ -136,7 +136,7 @@ func List(ctx context.Context, pool *pgxpool.Pool) ([]Status, error) {
 const (
 	selectFurthest = `SELECT coalesce(max(events), 0) FROM checkpoints`
 	modelBuilt     = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1 AND position <> '')`
-	selectServed   = `SELECT EXISTS (SELECT FROM leases WHERE ` + leaseHeld + `)`
+	selectServed   = `SELECT EXISTS (SELECT FROM leases WHERE ` + leaseInForce + `)`
 )
 
 // Followed is how many events the followers of a log have passed that are furthest.
