@@ -187,7 +187,15 @@ func TestThrowAwayTablesGoWithThoseWhoReadThem(t *testing.T) {
 	for i := range 6 { // more than are kept
 		a.createUser(fmt.Sprint("person ", i), map[string]any{})
 	}
-	answers := together(12, func(i int) answer { return a.get(a.under(fmt.Sprintf("/history/state?at=%d", i/2))) })
+	answers := together(12, func(i int) (got answer) {
+		for range 20 { // each waits a while for what is being built
+			got = a.get(a.under(fmt.Sprintf("/history/state?at=%d", i/2)))
+			if !strings.Contains(string(got.Body), `"code":"building"`) {
+				break
+			}
+		}
+		return got
+	})
 	shown := 0
 	for _, got := range answers {
 		switch got.Status {
