@@ -11,11 +11,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/eventstore/seal"
 )
 
 // Segments is the read model of the groups of users that clients name by rules. It
@@ -182,34 +182,6 @@ func (Segments) InProgress() (columns, completed map[string]string) {
 	}
 }
 
-// Apply fails: the model is a [projector.Opener].
-func (Segments) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
-	return errors.New("segments are applied with a log that opens traits and rules")
-}
-
-// ApplyOpening changes the model by events of a client (projector.Opener).
-func (m Segments) ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client,
-	batch []eventstore.Recorded, spend projector.Spend,
-) error {
-	var moved pgx.Batch
-	batch = slices.DeleteFunc(slices.Clone(batch), func(r eventstore.Recorded) bool {
-		e, clock := r.Event.(event.ClockMoved)
-		if clock {
-			segmentClocks.move(&moved, e)
-		}
-		return clock || !m.Wants(r.Type)
-	})
-	if err := send(ctx, tx, "clocks of segments", &moved); err != nil || len(batch) == 0 {
-		return err
-	}
-	m.Vault = log.Vault
-	c, err := m.lock(ctx, tx, client, spend)
-	if err != nil {
-		return err
-	}
-	return c.apply(ctx, batch)
-}
-
 // segmented is a client whose segments a transaction works on.
 type segmented struct {
 	Segments
@@ -280,15 +252,6 @@ type segmentVersion struct {
 }
 
 func (v *segmentVersion) isBlocked() bool { return v.blocked != nil }
-
-// An event judges some users anew whom time alone may have moved; a second later the
-// next one goes on. What is due when a version is ready is judged whatever it takes.
-const (
-	// limit: models | users whom time moves between segments in one event | {maxDue}
-	maxDue = 10_000
-	// limit: models | steps of the rules that judge them | {maxDueSteps}
-	maxDueSteps = 20_000_000
-)
 
 const (
 	makeSegmented = `
@@ -439,100 +402,6 @@ func (c *segmented) known(by id.Event) *rule.Rule {
 	return c.rules.Get(by)
 }
 
-// apply changes the segments of a client by its events, those of users together.
-func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) error {
-	isUser := func(r eventstore.Recorded) bool { return userOf(r.Event) != "" }
-	for len(events) > 0 {
-		if err := c.advance(ctx, events[0]); err != nil {
-			return err
-		}
-		n := slices.IndexFunc(events, func(r eventstore.Recorded) bool { return !isUser(r) || dayOf(r.RecordedAt).After(dayOf(c.now)) })
-		if n < 0 {
-			n = len(events)
-		}
-		var err error
-		if n = min(n, c.foldIn); n > 0 {
-			err = c.applyUsers(ctx, events[:n])
-			c.foldIn -= n
-		} else {
-			n = 1
-			c.redefined = true
-			err = c.applySegment(ctx, events[0])
-			c.foldIn -= foldedAs(events[0].Event)
-		}
-		if err == nil && c.foldIn <= 0 {
-			err = c.fold(ctx, events[n-1].Position)
-		}
-		if err != nil {
-			return err
-		}
-		events = events[n:]
-	}
-	return c.keep(ctx)
-}
-
-// foldedAs is for how many events of single users one counts that may change many.
-func foldedAs(e event.Event) int {
-	switch e.(type) {
-	case event.SegmentsTimePassed, event.ClusteringCompleted, event.ConsentLayerRetired:
-		return foldLeast / 2
-	}
-	return 1
-}
-
-const selectUnfolded = `
-SELECT number, entered, went FROM segment_changes WHERE client = $1 AND position > $2 AND NOT erased ORDER BY position, user_id`
-
-// fold writes into the blocks what changed up to a position. It is the log that says when, so that
-// a rebuild makes the same blocks.
-func (c *segmented) fold(ctx context.Context, at eventstore.Position) error {
-	rows, _ := c.tx.Query(ctx, selectUnfolded, string(c.client), string(c.folded)) // what it fails with, its rows end with
-	changed := members{}
-	var u userChange
-	if _, err := pgx.ForEachRow(rows, []any{&u.number, &u.entered, &u.went}, func() error {
-		c.change(changed, u)
-		return nil
-	}); err != nil {
-		return fmt.Errorf("read what changed in segments: %w", err)
-	}
-	c.folded, c.foldIn = at, int(min(max(c.users/8, foldLeast), foldMost))
-	if err := do(ctx, c.tx, "note how far changes are folded", keepFolded, string(c.client), string(at)); err != nil {
-		return err
-	}
-	return c.writeMembers(ctx, changed)
-}
-
-// change adds to the members of the versions that there are what changed of a user.
-func (c *segmented) change(of members, u userChange) {
-	for in, numbers := range map[bool][]int32{true: u.entered, false: u.went} {
-		for _, number := range numbers {
-			if c.versions[int(number)] != nil {
-				of.set(int(number), u.number, in)
-			}
-		}
-	}
-}
-
-// changesKept is how long changes are told.
-// limit: requests | changes of a segment's members that are told | 30 days | 410 `cursor_expired`
-const changesKept = 30 * 24 * time.Hour
-
-// Where changes begin follows from the days alone: rows of those who were erased since are
-// in no rebuild.
-const (
-	dropOldChanges = `
-DELETE FROM segment_changes WHERE client = $1 AND position <= $3 AND position < coalesce(
-	(SELECT c.position FROM segment_changes c WHERE c.client = $1 AND c.changed_at >= $2 ORDER BY c.position LIMIT 1), $4)`
-	beginLater = `
-WITH old AS (SELECT segment, max(next_position::text) AS next FROM segment_sizes WHERE client = $1 AND day < $2 GROUP BY segment)
-UPDATE segments SET changes_from = greatest(changes_from, old.next) FROM old
-WHERE segments.client = $1 AND segments.id = old.segment`
-)
-
-// sizesKept is how long the sizes of past days are told.
-// limit: kept | the size of a segment at the end of a day | {sizesKept}
-const sizesKept = 400 * 24 * time.Hour
-
 const day = 24 * time.Hour
 
 func dayOf(t time.Time) time.Time { return t.UTC().Truncate(day) }
@@ -549,162 +418,6 @@ WITH unfolded AS MATERIALIZED (
 const membersOf = `(coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)
 	+ coalesce((SELECT u.members FROM unfolded u WHERE u.number = v.number), 0))::bigint`
 
-const (
-	noteSizes = unfolded + `
-INSERT INTO segment_sizes (client, segment, day, members, next_position)
-SELECT $1, v.segment, $2, ` + membersOf + `, $3 FROM segment_versions v WHERE v.client = $1 AND v.serves`
-	dropOldSizes = `DELETE FROM segment_sizes WHERE client = $1 AND day < $2`
-)
-
-// advance lets the client's time come to that of an event; no judgement is yet to be
-// written. At midnight the sizes are noted of the last day on which something happened,
-// and what is too old to be told goes.
-func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
-	to := r.RecordedAt
-	if passed, ok := r.Event.(event.SegmentsTimePassed); ok && passed.AsOf.After(to) {
-		to = passed.AsOf
-	}
-	if !to.After(c.now) {
-		return nil
-	}
-	last, today := dayOf(c.now), dayOf(to)
-	c.now = to
-	if !today.After(last) {
-		return nil
-	}
-	var b pgx.Batch
-	c.foldIn = 1 // what is old by the next midnight goes then
-	b.Queue(dropOldActs, string(c.client), today.Add(-rule.ActsKept))
-	b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept), string(c.folded), string(r.Position))
-	if len(c.versions) > 0 {
-		b.Queue(noteSizes, string(c.client), last, string(r.Position))
-		b.Queue(dropOldSizes, string(c.client), today.Add(-sizesKept))
-		b.Queue(beginLater, string(c.client), today.Add(-changesKept))
-	}
-	return send(ctx, c.tx, "segments at midnight", &b)
-}
-
-const (
-	insertSegment = `
-INSERT INTO segments (client, id, created_position, name, rule, rule_event, changed, changes_from, created_at, updated_at, layer)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $3, $8, $8, $9) ON CONFLICT DO NOTHING`
-	renameSegment = `UPDATE segments SET name = $3, changed = $4, updated_at = $5 WHERE client = $1 AND id = $2`
-	ruleSegment   = `UPDATE segments SET rule = $3, rule_event = $4 WHERE client = $1 AND id = $2`
-	insertVersion = `
-INSERT INTO segment_versions (client, number, segment, generation, rule, rule_event, refers, layer, serves, built)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, false, 0)`
-	absorbVersions = `UPDATE segment_versions SET generation = $2 WHERE client = $1 AND generation = $3 AND NOT serves`
-	dropVersions   = `DELETE FROM segment_versions WHERE client = $1 AND number = ANY($2)`
-	dropBlocks     = `DELETE FROM segment_blocks WHERE client = $1 AND version = ANY($2)`
-	serveVersions  = `UPDATE segment_versions SET serves = true WHERE client = $1 AND number = ANY($2)`
-	serveBlocks    = `UPDATE segment_blocks SET serves = true WHERE client = $1 AND version = ANY($2)`
-	beginChanges   = `UPDATE segments SET changes_from = $3 WHERE client = $1 AND id = ANY($2)`
-	dropSizes      = `DELETE FROM segment_sizes WHERE client = $1 AND segment = $2`
-	dropSegment    = `DELETE FROM segments WHERE client = $1 AND id = $2`
-)
-
-// applySegment changes the segments by an event about them.
-func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) error {
-	var b pgx.Batch
-	queue := func(sql string, args ...any) { b.Queue(sql, append([]any{string(c.client)}, args...)...) }
-	switch e := r.Event.(type) {
-	case event.SegmentDefined:
-		box, err := sealedOf(r, e.Rule)
-		if err != nil {
-			return err
-		}
-		queue(insertSegment, string(e.Segment), string(r.Position), e.Name, box.Box, string(box.Event), int64(r.Revision), r.RecordedAt, string(e.Layer))
-		c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers), e.Layer)
-	case event.SegmentChanged:
-		queue(renameSegment, string(e.Segment), e.Name, int64(r.Revision), r.RecordedAt)
-		if e.Rule == nil {
-			break
-		}
-		box, err := sealedOf(r, e.Rule)
-		if err != nil {
-			return err
-		}
-		queue(ruleSegment, string(e.Segment), box.Box, string(box.Event))
-		dependents := c.dependents(e.Segment)
-		replaced := append(slices.Clone(dependents), c.newest[e.Segment])
-		c.absorb(queue, int64(r.Revision), append(replaced, c.awaited(replaced)...))
-		if before := c.newest[e.Segment]; before != nil {
-			c.make(queue, e.Segment, int64(r.Revision), box, texts(e.Refers), before.layer)
-		}
-		for _, v := range dependents {
-			c.make(queue, v.segment, int64(r.Revision), v.sealed, v.refers, v.layer)
-		}
-	case event.SegmentRetired:
-		c.drop(queue, func(v *segmentVersion) bool { return v.segment == e.Segment })
-		queue(dropSegment, string(e.Segment))
-		queue(dropSizes, string(e.Segment))
-	case event.SegmentReady:
-		return c.ready(ctx, r, e.Revision)
-	case event.SegmentsTimePassed:
-		_, err := c.judgeDue(ctx, r, maxDue, maxDueSteps)
-		return err
-	default:
-		return c.applyKnown(ctx, r)
-	}
-	if err := send(ctx, c.tx, "segments", &b); err != nil {
-		return err
-	}
-	if err := c.load(ctx); err != nil {
-		return err
-	}
-	return c.blockNew(ctx)
-}
-
-// make makes a version of a segment, in place of one that does not serve yet.
-func (c *segmented) make(queue func(string, ...any), segment id.Segment, generation int64, box sealed, refers []string, layer id.ConsentLayer) {
-	c.drop(queue, func(v *segmentVersion) bool { return v.segment == segment && !v.serves })
-	queue(insertVersion, c.next, string(segment), generation, box.Box, string(box.Event), refers, string(layer))
-	c.next++
-}
-
-// absorb takes over generations of which versions are to be replaced: what was to serve
-// together with these serves together with what takes their place.
-func (c *segmented) absorb(queue func(string, ...any), generation int64, replaced []*segmentVersion) {
-	for _, v := range replaced {
-		if v != nil && !v.serves {
-			queue(absorbVersions, generation, v.generation)
-		}
-	}
-}
-
-// awaited are the versions that do not serve yet of the segments to which those that serve in
-// place of others refer, directly or by way of others: they may not serve before the others
-// do, as these were judged by what serves now.
-func (c *segmented) awaited(others []*segmentVersion) (found []*segmentVersion) {
-	reached := map[id.Segment]bool{}
-	var reach func(id.Segment)
-	reach = func(segment id.Segment) {
-		serving := c.served[segment]
-		if reached[segment] || serving == nil {
-			return
-		}
-		reached[segment] = true
-		for _, to := range serving.refers {
-			found = append(found, c.newest[id.Segment(to)])
-			reach(id.Segment(to))
-		}
-	}
-	for _, v := range others {
-		if v != nil {
-			reach(v.segment)
-		}
-	}
-	return found
-}
-
-// drop drops versions.
-func (c *segmented) drop(queue func(string, ...any), which func(*segmentVersion) bool) {
-	if gone := c.numbers(which); len(gone) > 0 {
-		queue(dropVersions, gone)
-		queue(dropBlocks, gone)
-	}
-}
-
 // numbers are those of the versions of a kind, in order.
 func (c *segmented) numbers(which func(*segmentVersion) bool) (numbers []int) {
 	for _, number := range sortedKeys(c.versions) {
@@ -715,57 +428,169 @@ func (c *segmented) numbers(which func(*segmentVersion) bool) (numbers []int) {
 	return numbers
 }
 
-// dependents are the newest versions of the segments that refer to one, directly or by
-// way of others, in the order of their ids.
-func (c *segmented) dependents(on id.Segment) (found []*segmentVersion) {
-	reached := map[string]bool{string(on): true}
-	for grown := true; grown; {
-		grown = false
-		for segment, v := range c.newest {
-			if !reached[string(segment)] && slices.ContainsFunc(v.refers, func(of string) bool { return reached[of] }) {
-				reached[string(segment)], grown = true, true
-			}
-		}
-	}
-	for _, segment := range sortedKeys(c.newest) {
-		if reached[string(segment)] && segment != on {
-			found = append(found, c.newest[segment])
-		}
-	}
-	return found
+// knownSchema is what rules ask of users beside their traits. Of a run that has not
+// completed, who is in its clusters does not count yet.
+const knownSchema = `
+CREATE INDEX segment_versions_restored ON segment_versions (client) WHERE serves AND blocked = '{}';
+CREATE TABLE segment_layers (
+	client      text COLLATE "C" NOT NULL,
+	id          text COLLATE "C" NOT NULL,
+	trait_paths text[] NOT NULL,
+	retired     boolean NOT NULL DEFAULT false,
+	PRIMARY KEY (client, id)
+);
+CREATE TABLE segment_consents (
+	client  text COLLATE "C" NOT NULL,
+	user_id text COLLATE "C" NOT NULL,
+	layer   text COLLATE "C" NOT NULL,
+	PRIMARY KEY (client, user_id, layer)
+);
+CREATE INDEX segment_consents_of_layer ON segment_consents (client, layer);
+CREATE TABLE segment_clustered (
+	client  text COLLATE "C" NOT NULL,
+	layer   text COLLATE "C" NOT NULL,
+	segment text COLLATE "C" NOT NULL, -- that the run is kept to; empty: to none
+	user_id text COLLATE "C" NOT NULL,
+	run     text COLLATE "C" NOT NULL,
+	attempt int NOT NULL,
+	cluster text COLLATE "C" NOT NULL,
+	counts  boolean NOT NULL,
+	PRIMARY KEY (client, layer, user_id, run, attempt)
+);
+CREATE INDEX segment_clustered_of_user ON segment_clustered (client, user_id);
+CREATE TABLE segment_acts (
+	client  text COLLATE "C" NOT NULL,
+	user_id text COLLATE "C" NOT NULL,
+	what    text COLLATE "C" NOT NULL, -- a type of interactions, or a campaign that was seen
+	newest  timestamptz NOT NULL,
+	times   timestamptz[] NOT NULL,
+	PRIMARY KEY (client, user_id, what)
+);
+CREATE INDEX segment_acts_old ON segment_acts (client, newest);`
+
+// asked is what rules ask of users beside their traits.
+type asked struct {
+	any      bool
+	acts     []string
+	clusters []string
 }
 
-// ready lets the versions of generations up to one serve. What no slice has judged yet is judged
-// now: a rebuild has none.
-func (c *segmented) ready(ctx context.Context, r eventstore.Recorded, generation int64) error {
-	made := c.numbers(func(v *segmentVersion) bool { return v.generation <= generation && !v.serves })
-	if len(made) == 0 {
+func (a *asked) by(r *rule.Rule) {
+	a.acts, a.clusters = append(a.acts, r.Acts()...), append(a.clusters, r.Clusters()...)
+	a.any = a.any || len(a.acts) > 0 || len(a.clusters) > 0 || len(r.Layers()) > 0
+}
+
+func consentIn(layer id.ConsentLayer) string { return "consent " + string(layer) }
+
+func clustersOf(layer id.ConsentLayer) string { return "clusters " + string(layer) }
+
+func act(what string) string { return "act " + what }
+
+// note notes what the versions read.
+func (c *segmented) note() {
+	c.asked, c.readers, c.unnamed, c.set = asked{}, map[string][]*segmentVersion{}, true, rule.NewSet()
+	for _, v := range c.ordered {
+		if v.rule != nil {
+			v.inSet = c.set.Add(v.rule)
+			c.asked.by(v.rule)
+			c.unnamed = c.unnamed && !v.rule.ReadsExternalID()
+		}
+		c.asked.any = c.asked.any || v.layer != ""
+		for _, what := range c.readsOf(v) {
+			c.readers[what] = append(c.readers[what], v)
+		}
+	}
+	c.wanted = c.wants(c.ordered)
+}
+
+// readsOf is what a version reads of a user, and what the versions that it refers to do.
+func (c *segmented) readsOf(v *segmentVersion) []string {
+	if v.reads != nil || v.rule == nil {
+		return v.reads
+	}
+	v.reads = slices.Clip(v.rule.Touched())
+	if v.layer != "" {
+		v.reads = append(v.reads, consentIn(v.layer))
+	}
+	for _, layer := range v.rule.Layers() {
+		v.reads = append(v.reads, consentIn(id.ConsentLayer(layer)))
+	}
+	for _, what := range v.rule.Acts() {
+		v.reads = append(v.reads, act(what))
+	}
+	if len(v.rule.Clusters()) > 0 {
+		v.reads = append(v.reads, clustersOf(v.layer))
+	}
+	for _, segment := range v.refers {
+		if to := c.referred(v, id.Segment(segment)); to != nil {
+			v.reads = append(v.reads, c.readsOf(to)...)
+		}
+	}
+	return v.reads
+}
+
+// wants are the members of the traits that some versions read; nil: all.
+func (c *segmented) wants(some []*segmentVersion) func(member string) bool {
+	var reads []string
+	for _, v := range some {
+		reads = append(reads, c.readsOf(v)...)
+	}
+	return rule.Members(reads)
+}
+
+// segmentLayer is a consent layer, as far as rules stand in it.
+type segmentLayer struct {
+	paths   []string
+	retired bool
+}
+
+const selectLayers = `SELECT id, trait_paths, retired FROM segment_layers WHERE client = $1`
+
+func (c *segmented) loadLayers(ctx context.Context) error {
+	c.layers = map[id.ConsentLayer]*segmentLayer{}
+	rows, _ := c.tx.Query(ctx, selectLayers, string(c.client)) // what it fails with, its rows end with
+	var layer id.ConsentLayer
+	var l segmentLayer
+	_, err := pgx.ForEachRow(rows, []any{text(&layer), &l.paths, &l.retired}, func() error {
+		one := l
+		c.layers[layer] = &one
 		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the layers of segments: %w", err)
 	}
-	for more := true; more; {
-		var err error
-		if more, err = c.judgeDue(ctx, r, maxDue, unbounded); err != nil {
-			return err
-		}
+	return nil
+}
+
+// judges are versions of some that name anybody.
+func (c *segmented) judges(numbers []int) func(*segmentVersion) bool {
+	return func(v *segmentVersion) bool { return !v.isBlocked() && slices.Contains(numbers, v.number) }
+}
+
+// keys reads the keys of subjects of the client.
+func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]seal.WrappedKey, error) {
+	rows, err := c.tx.Query(ctx, subjectKeys, string(c.client), subjects)
+	if err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
 	}
-	for more := true; more; {
-		var err error
-		if more, err = c.build(ctx, c.numbers(c.judges(made)), unbounded); err != nil {
-			return err
-		}
+	found := map[string]seal.WrappedKey{}
+	var subject string
+	var key seal.WrappedKey
+	_, err = pgx.ForEachRow(rows, []any{&subject, text(&key.ID), text(&key.Under), &key.Wrapped}, func() error {
+		found[subject] = key
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
 	}
-	var b pgx.Batch
-	queue := func(sql string, args ...any) { b.Queue(sql, append([]any{string(c.client)}, args...)...) }
-	var segments []string
-	for _, number := range made {
-		segments = append(segments, string(c.versions[number].segment))
+	return found, nil
+}
+
+// referred is the version that another one means by a segment: the one that serves
+// where it serves itself, else the newest.
+func (c *segmented) referred(by *segmentVersion, segment id.Segment) *segmentVersion {
+	if !by.serves {
+		return c.newest[segment]
 	}
-	c.drop(queue, func(v *segmentVersion) bool { return v.serves && slices.Contains(segments, string(v.segment)) })
-	queue(serveVersions, made)
-	queue(serveBlocks, made)
-	queue(beginChanges, segments, string(r.Position))
-	if err := send(ctx, c.tx, "segments", &b); err != nil {
-		return err
-	}
-	return c.load(ctx)
+	return c.served[segment]
 }

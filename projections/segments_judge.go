@@ -21,21 +21,6 @@ import (
 	"kindred/eventstore/seal"
 )
 
-// segmentUser is a user as rules judge it.
-type segmentUser struct {
-	id                   id.User
-	number               int64
-	external, traits     sealed
-	createdAt, updatedAt time.Time
-	versions             []int32 // that name it, in order
-	due                  *time.Time
-	changed, erased      bool        // by an event of the batch
-	key                  *subject    // nil: not asked for yet
-	document             []byte      // its traits, once opened
-	facts                *rule.Facts // nil: not opened yet
-	known                knownOfUser
-}
-
 // members are the versions of which users became, or ceased to be, members.
 type members map[memberBlock]map[int64]bool
 
@@ -79,32 +64,6 @@ func (c *segmented) read(ctx context.Context, sql string, args ...any) ([]*segme
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read users of segments: %w", err)
-	}
-	return found, nil
-}
-
-func (u *segmentUser) columns() []any {
-	return []any{
-		text(&u.id), &u.number, &u.external.Box, text(&u.external.Event), &u.traits.Box, text(&u.traits.Event),
-		&u.createdAt, &u.updatedAt, &u.versions, &u.due,
-	}
-}
-
-// keys reads the keys of subjects of the client.
-func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]seal.WrappedKey, error) {
-	rows, err := c.tx.Query(ctx, subjectKeys, string(c.client), subjects)
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
-	}
-	found := map[string]seal.WrappedKey{}
-	var subject string
-	var key seal.WrappedKey
-	_, err = pgx.ForEachRow(rows, []any{&subject, text(&key.ID), text(&key.Under), &key.Wrapped}, func() error {
-		found[subject] = key
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
 	}
 	return found, nil
 }
@@ -228,15 +187,6 @@ func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, d
 		}
 	}
 	return in, due, nil
-}
-
-// referred is the version that another one means by a segment: the one that serves
-// where it serves itself, else the newest.
-func (c *segmented) referred(by *segmentVersion, segment id.Segment) *segmentVersion {
-	if !by.serves {
-		return c.newest[segment]
-	}
-	return c.served[segment]
 }
 
 // flips is what judgements of a transaction change.
@@ -480,27 +430,6 @@ func (g *judgedBatch) write(ctx context.Context) error {
 		return err
 	}
 	return g.segmented.write(ctx, g.touched, g.flips)
-}
-
-// userOf is the user that an event is about.
-func userOf(e event.Event) id.User {
-	switch e := e.(type) {
-	case event.EndUserCreated:
-		return e.User
-	case event.EndUserTraitsChanged:
-		return e.User
-	case event.EndUserErased:
-		return e.User
-	case event.ConsentGranted:
-		return e.User
-	case event.ConsentWithdrawn:
-		return e.User
-	case event.InteractionRecorded:
-		return e.User
-	case event.CampaignEngagementRecorded:
-		return e.User
-	}
-	return ""
 }
 
 // judgeDue judges the users anew whom time alone may have moved: some at most, and
@@ -839,4 +768,92 @@ func (c *segmented) writeMembers(ctx context.Context, changed members) error {
 	return do(ctx, c.tx, "write members of segments", writeBlocks, string(c.client), column(written, version), column(written, block),
 		column(written, func(b memberBlock) []byte { return blocks[b] }),
 		column(written, func(b memberBlock) bool { return c.versions[b.version].serves }))
+}
+
+const selectUnfolded = `
+SELECT number, entered, went FROM segment_changes WHERE client = $1 AND position > $2 AND NOT erased ORDER BY position, user_id`
+
+// fold writes into the blocks what changed up to a position. It is the log that says when, so that
+// a rebuild makes the same blocks.
+func (c *segmented) fold(ctx context.Context, at eventstore.Position) error {
+	rows, _ := c.tx.Query(ctx, selectUnfolded, string(c.client), string(c.folded)) // what it fails with, its rows end with
+	changed := members{}
+	var u userChange
+	if _, err := pgx.ForEachRow(rows, []any{&u.number, &u.entered, &u.went}, func() error {
+		c.change(changed, u)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("read what changed in segments: %w", err)
+	}
+	c.folded, c.foldIn = at, int(min(max(c.users/8, foldLeast), foldMost))
+	if err := do(ctx, c.tx, "note how far changes are folded", keepFolded, string(c.client), string(at)); err != nil {
+		return err
+	}
+	return c.writeMembers(ctx, changed)
+}
+
+// change adds to the members of the versions that there are what changed of a user.
+func (c *segmented) change(of members, u userChange) {
+	for in, numbers := range map[bool][]int32{true: u.entered, false: u.went} {
+		for _, number := range numbers {
+			if c.versions[int(number)] != nil {
+				of.set(int(number), u.number, in)
+			}
+		}
+	}
+}
+
+// changesKept is how long changes are told.
+// limit: requests | changes of a segment's members that are told | 30 days | 410 `cursor_expired`
+const changesKept = 30 * 24 * time.Hour
+
+// Where changes begin follows from the days alone: rows of those who were erased since are
+// in no rebuild.
+const (
+	dropOldChanges = `
+DELETE FROM segment_changes WHERE client = $1 AND position <= $3 AND position < coalesce(
+	(SELECT c.position FROM segment_changes c WHERE c.client = $1 AND c.changed_at >= $2 ORDER BY c.position LIMIT 1), $4)`
+	beginLater = `
+WITH old AS (SELECT segment, max(next_position::text) AS next FROM segment_sizes WHERE client = $1 AND day < $2 GROUP BY segment)
+UPDATE segments SET changes_from = greatest(changes_from, old.next) FROM old
+WHERE segments.client = $1 AND segments.id = old.segment`
+)
+
+// sizesKept is how long the sizes of past days are told.
+// limit: kept | the size of a segment at the end of a day | {sizesKept}
+const sizesKept = 400 * 24 * time.Hour
+
+const (
+	noteSizes = unfolded + `
+INSERT INTO segment_sizes (client, segment, day, members, next_position)
+SELECT $1, v.segment, $2, ` + membersOf + `, $3 FROM segment_versions v WHERE v.client = $1 AND v.serves`
+	dropOldSizes = `DELETE FROM segment_sizes WHERE client = $1 AND day < $2`
+)
+
+// advance lets the client's time come to that of an event; no judgement is yet to be
+// written. At midnight the sizes are noted of the last day on which something happened,
+// and what is too old to be told goes.
+func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
+	to := r.RecordedAt
+	if passed, ok := r.Event.(event.SegmentsTimePassed); ok && passed.AsOf.After(to) {
+		to = passed.AsOf
+	}
+	if !to.After(c.now) {
+		return nil
+	}
+	last, today := dayOf(c.now), dayOf(to)
+	c.now = to
+	if !today.After(last) {
+		return nil
+	}
+	var b pgx.Batch
+	c.foldIn = 1 // what is old by the next midnight goes then
+	b.Queue(dropOldActs, string(c.client), today.Add(-rule.ActsKept))
+	b.Queue(dropOldChanges, string(c.client), today.Add(-changesKept), string(c.folded), string(r.Position))
+	if len(c.versions) > 0 {
+		b.Queue(noteSizes, string(c.client), last, string(r.Position))
+		b.Queue(dropOldSizes, string(c.client), today.Add(-sizesKept))
+		b.Queue(beginLater, string(c.client), today.Add(-changesKept))
+	}
+	return send(ctx, c.tx, "segments at midnight", &b)
 }
