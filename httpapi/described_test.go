@@ -114,3 +114,40 @@ func TestOperationsAreNamedLikeMethods(t *testing.T) {
 		}
 	}
 }
+
+// Who reads one of several kinds of objects is told by which property, and each of its values, which
+// it is: generated clients do not try one after the other.
+func TestKindsOfObjectsAreToldApart(t *testing.T) {
+	found := 0
+	walkContract(t, func(where string, schema *openapi3.Schema) {
+		values := map[string][]any{} // of properties that have a list of values in each kind
+		for i, kind := range schema.OneOf {
+			listed := map[string][]any{}
+			for name, property := range kind.Value.Properties {
+				if slices.Contains(kind.Value.Required, name) && (i == 0 || values[name] != nil) && len(property.Value.Enum) > 0 {
+					listed[name] = append(values[name], property.Value.Enum...)
+				}
+			}
+			values = listed
+		}
+		if len(values) == 0 {
+			return
+		}
+		found++
+		if schema.Discriminator == nil {
+			t.Errorf("%s has no discriminator", where)
+			return
+		}
+		for _, value := range values[schema.Discriminator.PropertyName] {
+			if _, known := schema.Discriminator.Mapping[value.(string)]; !known {
+				t.Errorf("%s does not say what %s: %v is", where, schema.Discriminator.PropertyName, value)
+			}
+		}
+		if len(values[schema.Discriminator.PropertyName]) == 0 {
+			t.Errorf("%s is told apart by %s, which is no list of values", where, schema.Discriminator.PropertyName)
+		}
+	})
+	if found < 2 {
+		t.Errorf("%d choices were found", found)
+	}
+}

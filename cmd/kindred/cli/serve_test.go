@@ -1,0 +1,28 @@
+package cli
+
+import (
+	"bytes"
+	"net"
+	"strings"
+	"testing"
+)
+
+// Who misspells a setting is told, whatever else is wrong.
+func TestServingWarnsOfWhatIsNoSetting(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is here
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	t.Setenv("KINDRED_LISTN", "127.0.0.1:1")
+	settings := map[string]string{"KINDRED_LISTEN": taken.Addr().String(), "KINDRED_DATA_DIR": t.TempDir()}
+	var out, said bytes.Buffer
+	command := newEnviron(func(name string) string { return settings[name] }, &out, &said).serveCommand()
+	command.SetArgs([]string{})
+	if err := command.ExecuteContext(t.Context()); err == nil {
+		t.Error("it served where another one listens")
+	}
+	if got := said.String(); !strings.Contains(got, "name=KINDRED_LISTN") || !strings.Contains(got, "no setting is ignored") {
+		t.Errorf("it said %q", got)
+	}
+}
