@@ -9,7 +9,7 @@ import (
 
 // Who misspells a setting is told, whatever else is wrong.
 func TestServingWarnsOfWhatIsNoSetting(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is here
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
