@@ -88,4 +88,13 @@ func TestWhatIsWrongOnACommandLineIsNamed(t *testing.T) {
 	if _, err := tool(t, app.Config{}, "projections", "rebuild", "nope"); err == nil || !strings.Contains(err.Error(), `"nope" is no read model; there are clients, api_keys, sessions, users`) {
 		t.Errorf("%v", err)
 	}
+	for _, group := range []string{"users", "segments", "sandboxes", "projections", "history", "keys"} {
+		want := group + ` has no command "nonsense"; kindred help ` + group + " lists them"
+		if said, err := tool(t, app.Config{}, group, "nonsense"); err == nil || err.Error() != want || said != "" {
+			t.Errorf("%v\n%s", err, said)
+		}
+		if said, err := tool(t, app.Config{}, group); err != nil || !strings.Contains(said, "Available Commands:") {
+			t.Errorf("%v\n%s", err, said)
+		}
+	}
 }

@@ -57,7 +57,26 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Use kindred, as a client:"}, &cobra.Group{ID: "operate", Title: "Operate kindred:"})
 	group(root, "use", append(client.Commands(getenv), demo.Command())...)
 	group(root, "operate", env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), env.clientsCommand(), versionCommand())
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown lets groups of commands refuse what they do not have: cobra shows their help, as if that
+// had been asked for.
+func refuseUnknown(of *cobra.Command) {
+	for _, c := range of.Commands() {
+		if c.HasSubCommands() && !c.Runnable() {
+			c.DisableFlagsInUseLine = true
+			c.RunE = func(c *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return c.Help()
+				}
+				name := strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
+				return fmt.Errorf("%s has no command %q; kindred help %s lists them", name, args[0], name)
+			}
+		}
+		refuseUnknown(c)
+	}
 }
 
 func group(root *cobra.Command, name string, commands ...*cobra.Command) {
