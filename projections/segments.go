@@ -27,13 +27,13 @@ import (
 // it serves from the event on that says it is ready.
 type Segments struct {
 	Reader
-	rules   *rule.Cache[id.Event, *rule.Rule] // by the event that carries them; nil: they are parsed each time
-	defined *rule.Cache[string, *definitions] // by their revision; nil: they are read each time
+	rules   *rule.Cache[id.Event, *rule.Rule]    // by the event that carries them; nil: they are parsed each time
+	defined *rule.Cache[definedBy, *definitions] // that all serve; nil: they are read each time
 }
 
 // NewSegments is the model with its rules kept ready to judge.
 func NewSegments(reader Reader) Segments {
-	return Segments{reader, new(rule.Cache[id.Event, *rule.Rule]), new(rule.Cache[string, *definitions])}
+	return Segments{reader, new(rule.Cache[id.Event, *rule.Rule]), new(rule.Cache[definedBy, *definitions])}
 }
 
 // Name of the read model.
@@ -80,7 +80,8 @@ CREATE TABLE segment_clients (
 	versions int NOT NULL,         -- the same of versions
 	folded   log_position NOT NULL, -- changes up to here are in the blocks
 	fold_in  int NOT NULL,         -- so many events
-	defined  uuid NOT NULL DEFAULT gen_random_uuid(), -- another one whenever its versions or layers change
+	defined    bigint NOT NULL DEFAULT 0, -- events that may have changed its versions and layers,
+	defined_by text NOT NULL DEFAULT '',  -- and the last of them
 	decided  text NOT NULL DEFAULT '{}' -- JSON: paths of traits that the client has said are sensitive, or are not
 ) WITH (fillfactor = 50);
 CREATE TABLE segments (
@@ -171,7 +172,7 @@ func (Segments) InProgress() (columns, completed map[string]string) {
 	SELECT FROM SCHEMA.segment_versions v WHERE v.client = t.client AND v.number = n AND v.serves) ORDER BY n`
 	}
 	columns = map[string]string{
-		"segment_versions.built": "", "segment_users.due": "", "segment_sizes.members": "", "segment_clients.defined": "",
+		"segment_versions.built": "", "segment_users.due": "", "segment_sizes.members": "",
 		"segment_users.versions":  `ARRAY(` + serving(`t.versions`) + `)`,
 		"segment_changes.entered": `ARRAY(` + serving(`t.entered`) + `)`,
 		"segment_changes.went":    `ARRAY(` + serving(`t.went`) + `)`,
@@ -195,9 +196,16 @@ type segmented struct {
 	users     int64 // the next one's number
 	next      int   // version
 	folded    eventstore.Position
-	foldIn    int    // events
-	revision  string // of the definitions
-	redefined bool   // by this transaction
+	foldIn    int // events
+	by        definedBy
+	redefined bool // by this transaction
+}
+
+// definedBy names definitions: by the last event that may have changed them, and how many
+// did, as one may have been left out.
+type definedBy struct {
+	event  id.Event
+	events int64
 }
 
 // definitions are a client's layers, and versions with their rules. One transaction at a time
@@ -256,11 +264,9 @@ func (v *segmentVersion) isBlocked() bool { return v.blocked != nil }
 const (
 	makeSegmented = `
 INSERT INTO segment_clients (client, now, users, versions, folded, fold_in) VALUES ($1, to_timestamp(0), 0, 0, '', $2) ON CONFLICT DO NOTHING`
-	lockSegmented = `SELECT now, users, versions, folded, fold_in, decided, defined::text FROM segment_clients WHERE client = $1 FOR UPDATE`
+	lockSegmented = `SELECT now, users, versions, folded, fold_in, decided, defined, defined_by FROM segment_clients WHERE client = $1 FOR UPDATE`
 	keepSegmented = `
-UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5, defined = CASE WHEN $6 THEN gen_random_uuid() ELSE defined END
-WHERE client = $1`
-	redefine       = `UPDATE segment_clients SET defined = gen_random_uuid() WHERE client = $1`
+UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5, defined = $6, defined_by = $7 WHERE client = $1`
 	keepFolded     = `UPDATE segment_clients SET folded = $2 WHERE client = $1`
 	selectVersions = `SELECT number, segment, generation, rule, rule_event, refers, serves, built, layer, blocked FROM segment_versions WHERE client = $1`
 	subjectKeys    = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
@@ -270,7 +276,7 @@ WHERE client = $1`
 func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend) (*segmented, error) {
 	c := &segmented{Segments: m, tx: tx, client: client, spend: spend}
 	lock := func() error {
-		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, text(&c.folded), &c.foldIn, document(&c.decided), &c.revision)
+		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, text(&c.folded), &c.foldIn, document(&c.decided), &c.by.events, text(&c.by.event))
 	}
 	err := lock()
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -283,7 +289,7 @@ func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend p
 		return nil, fmt.Errorf("lock the segments of a client: %w", err)
 	}
 	if m.defined != nil {
-		if kept := m.defined.Take(c.revision); kept != nil {
+		if kept := m.defined.Take(c.by); kept != nil {
 			c.definitions = *kept
 			return c, nil
 		}
@@ -295,11 +301,11 @@ func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend p
 }
 
 // keep notes how far the client is. Its definitions are kept for the next transaction, unless
-// this one changes them: then they are its own until it is committed.
+// this one changes them, or users are still to be judged by some: how far that is, is no event's.
 func (c *segmented) keep(ctx context.Context) error {
-	err := do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next, c.foldIn, c.redefined)
-	if err == nil && !c.redefined && c.defined != nil {
-		c.defined.Add(c.revision, &c.definitions)
+	err := do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next, c.foldIn, c.by.events, string(c.by.event))
+	if err == nil && !c.redefined && c.defined != nil && !slices.ContainsFunc(c.ordered, func(v *segmentVersion) bool { return !v.serves }) {
+		c.defined.Add(c.by, &c.definitions)
 	}
 	return err
 }

@@ -71,7 +71,7 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 			c.foldIn -= n
 		} else {
 			n = 1
-			c.redefined = true
+			c.redefined, c.by = true, definedBy{events[0].ID, c.by.events + 1}
 			err = c.applySegment(ctx, events[0])
 			c.foldIn -= foldedAs(events[0].Event)
 		}

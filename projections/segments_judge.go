@@ -533,10 +533,7 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 	for _, number := range advanced {
 		c.versions[number].built = from
 	}
-	if err := do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, from); err != nil {
-		return false, err
-	}
-	return true, do(ctx, c.tx, "note that versions are others", redefine, string(c.client))
+	return true, do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, from)
 }
 
 // buildSome judges the users of some numbers by versions that do not serve yet, and

@@ -252,9 +252,15 @@ func digests(ctx context.Context, db interface {
 }, m ReadModel, schema, table, key string, columns []string,
 ) (*digested, error) {
 	instead, completed := inProgress(m, schema, table)
-	values := make([]string, len(columns))
-	for i, column := range columns {
-		values[i] = cmp.Or(instead[column], "t."+quote(column))
+	values := make([]string, 0, len(columns))
+	for _, column := range columns {
+		other, is := instead[column]
+		switch {
+		case !is:
+			values = append(values, "t."+quote(column))
+		case other != "":
+			values = append(values, other)
+		}
 	}
 	rows, err := db.Query(ctx, `SELECT sha256(convert_to(ROW(`+strings.Join(values, ", ")+`)::text, 'UTF8')) AS digest, `+key+` FROM `+
 		pgx.Identifier{schema, table}.Sanitize()+` t WHERE `+completed+` ORDER BY digest`)
