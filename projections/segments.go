@@ -305,7 +305,9 @@ func (m Segments) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend p
 func (c *segmented) keep(ctx context.Context) error {
 	err := do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next, c.foldIn, c.by.events, string(c.by.event))
 	if err == nil && !c.redefined && c.defined != nil && !slices.ContainsFunc(c.ordered, func(v *segmentVersion) bool { return !v.serves }) {
-		c.defined.Add(c.by, &c.definitions)
+		kept := c.definitions // and nothing of the transaction
+		kept.set.Forget()
+		c.defined.Add(c.by, &kept)
 	}
 	return err
 }
