@@ -79,8 +79,8 @@ func (r InSet) Excluded() bool {
 // Next begins with another user, or with other facts of one.
 func (s *Set) Next() { s.user++ }
 
-// Forget keeps nothing of the last user.
-func (s *Set) Forget() { s.user, s.idle = s.user+1, nil }
+// Forget keeps no facts of the last user.
+func (s *Set) Forget() { s.idle = nil }
 
 // JudgeUntil is [Rule.JudgeUntil] of facts that are the same for all rules since Next, but for
 // InSegment and InCluster. It takes as many steps as if it stood alone.
