@@ -328,6 +328,11 @@ func (c *segmented) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read versions of segments: %w", err)
 	}
+	return c.settle(ctx)
+}
+
+// settle brings what follows from the versions up to date with them.
+func (c *segmented) settle(ctx context.Context) error {
 	c.ordered, c.served, c.newest = sortedValues(c.versions), map[id.Segment]*segmentVersion{}, map[id.Segment]*segmentVersion{}
 	for i, v := range c.ordered {
 		v.place = i
@@ -352,7 +357,10 @@ const parseSteps = 6
 func (c *segmented) parse(ctx context.Context) error {
 	unknown := map[id.Event]*segmentVersion{}
 	for _, v := range c.versions {
-		if v.rule = c.known(v.sealed.Event); v.rule == nil {
+		if v.rule == nil {
+			v.rule = c.known(v.sealed.Event)
+		}
+		if v.rule == nil {
 			unknown[v.sealed.Event] = v
 		}
 	}
@@ -428,11 +436,12 @@ const membersOf = `(coalesce((SELECT sum(bit_count(b.members)) FROM segment_bloc
 
 // numbers are those of the versions of a kind, in order.
 func (c *segmented) numbers(which func(*segmentVersion) bool) (numbers []int) {
-	for _, number := range sortedKeys(c.versions) {
-		if which(c.versions[number]) {
+	for number, v := range c.versions {
+		if which(v) {
 			numbers = append(numbers, number)
 		}
 	}
+	slices.Sort(numbers)
 	return numbers
 }
 
@@ -497,6 +506,11 @@ func act(what string) string { return "act " + what }
 // note notes what the versions read.
 func (c *segmented) note() {
 	c.asked, c.readers, c.unnamed, c.set = asked{}, map[string][]*segmentVersion{}, true, rule.NewSet()
+	for _, v := range c.ordered {
+		if len(v.refers) > 0 {
+			v.reads = nil // others may be meant by what it refers to
+		}
+	}
 	for _, v := range c.ordered {
 		if v.rule != nil {
 			v.inSet = c.set.Add(v.rule)
