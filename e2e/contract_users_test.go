@@ -226,6 +226,16 @@ func TestUsers(t *testing.T) {
 		wantProblem(t, http.StatusNotFound, "user_unknown", a.get("/api/v1/users/ext:a%2Fb"))
 	})
 
+	t.Run("who leaves out ext: is told how a user is named", func(t *testing.T) {
+		a := s.signUp()
+		a.createUser("u1", nil)
+		for _, got := range []answer{a.get("/api/v1/users/u1"), a.send("PATCH", "/api/v1/users/u1", `{"traits":{}}`)} {
+			if p := wantProblem(t, http.StatusNotFound, "user_unknown", got); !strings.Contains(p.Detail, "as in ext:u1") {
+				t.Errorf("%q", p.Detail)
+			}
+		}
+	})
+
 	t.Run("lists are filtered", func(t *testing.T) {
 		a := s.signUp()
 		one, two := a.createUser("one", nil), a.createUser("two", nil)

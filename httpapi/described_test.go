@@ -115,6 +115,22 @@ func TestOperationsAreNamedLikeMethods(t *testing.T) {
 	}
 }
 
+// A schema that is called as something that generators declare themselves makes a client that does
+// not compile: these are oapi-codegen's.
+func TestNoSchemaIsCalledAsWhatGeneratedClientsDeclare(t *testing.T) {
+	doc := loadContract(t)
+	taken := []string{"Client", "ClientInterface", "ClientOption", "ClientWithResponses", "ClientWithResponsesInterface", "HttpRequestDoer", "RequestEditorFn"}
+	for _, op := range contractOperations(doc) {
+		name := strings.ToUpper(op.OperationID[:1]) + op.OperationID[1:]
+		taken = append(taken, name+"Params", name+"JSONBody", name+"JSONRequestBody", name+"Response")
+	}
+	for name := range doc.Components.Schemas {
+		if slices.Contains(taken, name) {
+			t.Errorf("%s", name)
+		}
+	}
+}
+
 // Who reads one of several kinds of objects is told by which property, and each of its values, which
 // it is: generated clients do not try one after the other.
 func TestKindsOfObjectsAreToldApart(t *testing.T) {

@@ -107,6 +107,26 @@ test("what is empty, what was refused, and what is before signing in is accessib
   await close();
 });
 
+test("every page of the documentation fits, and begins on the first screen", async () => {
+  const { page, close } = await opened();
+  const wrong = [], seen = new Set(), queue = ["/docs", "/docs/errors/in_flight", "/docs/search?q=budget"];
+  for (let at; (at = queue.shift());) {
+    if (seen.has(at)) continue;
+    seen.add(at);
+    for (const width of widths) {
+      await page.setViewportSize({ width, height: 900 });
+      await page.goto(url + at);
+      const wide = await fits(page), title = await page.locator("h1").first().boundingBox();
+      if (wide.length) wrong.push(`${at} at ${width} px is wider than the screen: ${wide.join(", ")}`);
+      if (title.y > 450) wrong.push(`${at} at ${width} px has its title at ${title.y} px`);
+    }
+    queue.push(...await page.evaluate(() => Array.from(document.querySelectorAll("nav.side a, main a[href*='/adr/']"), (a) => a.pathname).filter((path) => /^\/docs[^.]*$/.test(path))));
+  }
+  assert.ok(seen.size > 40, `only ${seen.size} pages`);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("a sandbox says that it is one, on pages that are accessible and fit", async () => {
   const { page, hand, complaints, close } = await opened(full.account);
   const wrong = [];

@@ -214,3 +214,13 @@ func TestCitationsOfTheContractLeadSomewhere(t *testing.T) {
 		t.Errorf("%d citations, %v", cited, err)
 	}
 }
+
+func TestTheReferenceShowsLimitsDefaultsExamplesAndAProblem(t *testing.T) {
+	t.Parallel()
+	page := pages(t)["/docs/api"]
+	for _, want := range []string{"at least 1", "at most 200", "50 by default", "required", "curl -s", "&#34;external_id&#34;:", "says of each code what it means and what to do.</p>\n<pre tabindex=\"0\"><code>{"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("it lacks %q", want)
+		}
+	}
+}
