@@ -139,13 +139,13 @@ const (
 	nextJob = `
 SELECT ` + jobColumns + ` FROM public.rebuilds WHERE client = $1 AND ended_at IS NULL ORDER BY tried_at, requested_at, id LIMIT 1`
 	tellJob = `UPDATE public.rebuilds SET phase = $2, done = $3, total = $4, rate = $5, seconds_left = $6 WHERE client = $7 AND id = $1 AND ended_at IS NULL`
-	waitJob = `UPDATE public.rebuilds SET phase = 'waiting', tried_at = clock_timestamp() WHERE client = $2 AND id = $1`
+	waitJob = `UPDATE public.rebuilds SET phase = 'waiting', tried_at = clock_timestamp() WHERE client = $2 AND id = $1 AND ended_at IS NULL`
 	failJob = `
 UPDATE public.rebuilds SET phase = CASE WHEN $2 THEN 'failed' ELSE 'waiting' END, error = $3,
-	ended_at = CASE WHEN $2 THEN clock_timestamp() END WHERE client = $4 AND id = $1`
+	ended_at = CASE WHEN $2 THEN clock_timestamp() END WHERE client = $4 AND id = $1 AND ended_at IS NULL`
 	endJob = `
 UPDATE public.rebuilds SET phase = 'done', done = greatest(done, total), total = greatest(done, total), seconds_left = 0, error = NULL,
-	ended_at = clock_timestamp() WHERE client = $2 AND id = $1`
+	ended_at = clock_timestamp() WHERE client = $2 AND id = $1 AND ended_at IS NULL`
 )
 
 // next rebuilds once what a client asked for. What fails is tried again, a few times; what

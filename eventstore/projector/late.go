@@ -113,8 +113,10 @@ func (l *leader) define(ctx context.Context, ddl string) error {
 		if _, err := tx.Exec(ctx, settings); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, ddl)
-		return err
+		if _, err := tx.Exec(ctx, ddl); err != nil {
+			return err
+		}
+		return l.fence(ctx, tx, l.lease)
 	})
 }
 

@@ -117,6 +117,13 @@ RETURNING coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
 
 const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2 AND holder = $3`
 
+const selectHeld = `SELECT FROM leases WHERE name = $1 AND epoch = $2 AND holder = $3`
+
+// fence, last in a transaction, keeps a leader that is late from what no checkpoint keeps it from.
+func (r *Runner) fence(ctx context.Context, tx pgx.Tx, l lease) error {
+	return exactlyOne(ctx, tx, selectHeld, l.name, l.epoch, r.Name)
+}
+
 // alone runs work under a lease that is free; where another process has it, it
 // fails with busy.
 func (r *Runner) alone(ctx context.Context, name string, busy error, work func(context.Context, lease) error) error {

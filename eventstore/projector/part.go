@@ -108,7 +108,7 @@ func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebui
 			return fmt.Errorf("resume %s: %w", l.only, err)
 		}
 	}
-	return l.dropShadow(ctx, l.projectionID)
+	return l.dropShadow(ctx, l.lease)
 }
 
 const (
@@ -233,7 +233,12 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	_, stopErr := l.Pool.Exec(ctx, stopPaused, projectionID, l.only)
+	stopErr := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, stopPaused, projectionID, l.only); err != nil {
+			return err
+		}
+		return l.fence(ctx, tx, l.lease)
+	})
 	return fmt.Errorf("resume %s: %w", l.only, errors.Join(err, stopErr))
 }
 

@@ -127,7 +127,7 @@ func (r *Runner) beginShadow(ctx context.Context, m ReadModel, shadow string, l 
 	if !errors.Is(err, ErrRestored) {
 		return b, err
 	}
-	if _, err := r.Pool.Exec(ctx, resetCheckpoint, shadow); err != nil {
+	if _, err := r.Pool.Exec(ctx, resetCheckpoint, shadow, l.epoch); err != nil {
 		return nil, err
 	}
 	return r.begin(ctx, m, shadow, l)
@@ -354,6 +354,9 @@ func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, projectionID string, 
 	}
 	if err := advance(ctx, tx, projectionID, live, old, l.at); err != nil {
 		return err
+	}
+	if err := advance(ctx, tx, l.projectionID, l.lease, l.at, l.at); err != nil {
+		return err // somebody else rebuilds it now
 	}
 	_, err := tx.Exec(ctx, deleteCheckpoint, l.projectionID)
 	return err

@@ -194,7 +194,7 @@ func startStatement(p Projection, projectionID string) string {
 
 const (
 	schemaExists    = `SELECT to_regnamespace($1) IS NOT NULL`
-	resetCheckpoint = `UPDATE checkpoints SET position = '', event_id = '', events = 0 WHERE name = $1`
+	resetCheckpoint = `UPDATE checkpoints SET position = '', event_id = '', events = 0 WHERE name = $1 AND lease_epoch = $2`
 	resetQuarantine = `WITH gone AS (DELETE FROM left_out WHERE projection = $1) DELETE FROM quarantine WHERE projection = $1`
 )
 
@@ -220,12 +220,11 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	if err != nil {
 		return fmt.Errorf("make the tables of %s: %w", l.projectionID, err)
 	}
-	for _, reset := range []string{resetCheckpoint, resetQuarantine} {
-		if _, err := tx.Exec(ctx, reset, l.projectionID); err != nil {
-			return err
-		}
+	if _, err := tx.Exec(ctx, resetCheckpoint, l.projectionID, l.lease.epoch); err != nil {
+		return err
 	}
-	return nil
+	_, err = tx.Exec(ctx, resetQuarantine, l.projectionID)
+	return err
 }
 
 // inSchema runs statements that name the tables of a schema without it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,7 +23,11 @@ const (
 	scratchTries = 20 // waits for one of them
 )
 
-func scratchSchema(n int) string { return fmt.Sprintf("scratch_%d", n) }
+// scratchPlace is what a lease is of. Each lease has a schema of its own, so that who lost
+// one writes into no other's.
+func scratchPlace(n int) string { return fmt.Sprintf("scratch_%d", n) }
+
+func (l lease) scratchSchema() string { return fmt.Sprintf("%s_%d", l.name, l.epoch) }
 
 // The tables fill once and go, so they need no log of the server's; whether a
 // client is quarantined in the live models does not matter in these.
@@ -32,7 +37,7 @@ CREATE TABLE quarantine (LIKE public.quarantine);` + eachTable(`ALTER TABLE %I S
 // Scratch makes the empty tables of read models in a throw-away schema, and runs
 // work with its name. The schema is dropped after, also after the death of
 // this process: by the next call of Scratch or SweepScratches. The context of
-// work ends with the lease that keeps the schema from the others. It fails
+// work ends with the lease that keeps the schema from those. It fails
 // with ErrBusy where there are too many already.
 func (r *Runner) Scratch(ctx context.Context, models []ReadModel, work func(ctx context.Context, schema string) error) error {
 	if err := r.SweepScratches(ctx); err != nil {
@@ -40,12 +45,12 @@ func (r *Runner) Scratch(ctx context.Context, models []ReadModel, work func(ctx 
 	}
 	for range scratchTries {
 		for n := range maxScratches {
-			l, got, err := r.acquire(ctx, scratchSchema(n))
+			l, got, err := r.acquire(ctx, scratchPlace(n))
 			if err != nil {
 				return fmt.Errorf("make throw-away tables: %w", err)
 			}
 			if got {
-				return r.hold(ctx, l, func(ctx context.Context) error { return r.scratch(ctx, l.name, models, work) })
+				return r.hold(ctx, l, func(ctx context.Context) error { return r.scratch(ctx, l.scratchSchema(), models, work) })
 			}
 		}
 		if err := backoff.Sleep(ctx, scratchWait); err != nil {
@@ -74,11 +79,7 @@ func (r *Runner) scratch(ctx context.Context, schema string, models []ReadModel,
 	if err != nil {
 		return fmt.Errorf("make throw-away tables: %w", err)
 	}
-	err = work(ctx, schema)
-	if errors.Is(context.Cause(ctx), errLost) {
-		return err // the schema is another's by now
-	}
-	return errors.Join(err, r.dropScratch(ctx, schema))
+	return errors.Join(work(ctx, schema), r.dropScratch(ctx, schema))
 }
 
 func (r *Runner) dropScratch(ctx context.Context, schema string) error {
@@ -90,15 +91,11 @@ func (r *Runner) dropScratch(ctx context.Context, schema string) error {
 	return nil
 }
 
-const selectScratches = `SELECT nspname::text FROM pg_namespace WHERE nspname = ANY($1)`
+const selectScratches = `SELECT nspname::text FROM pg_namespace WHERE nspname LIKE 'scratch\_%'`
 
 // SweepScratches drops the throw-away schemas of processes that have died.
 func (r *Runner) SweepScratches(ctx context.Context) error {
-	names := make([]string, maxScratches)
-	for n := range names {
-		names[n] = scratchSchema(n)
-	}
-	rows, err := r.Pool.Query(ctx, selectScratches, names)
+	rows, err := r.Pool.Query(ctx, selectScratches)
 	if err != nil {
 		return fmt.Errorf("list throw-away tables: %w", err)
 	}
@@ -107,7 +104,7 @@ func (r *Runner) SweepScratches(ctx context.Context) error {
 		return fmt.Errorf("list throw-away tables: %w", err)
 	}
 	for _, name := range left {
-		l, got, err := r.acquire(ctx, name)
+		l, got, err := r.acquire(ctx, name[:strings.LastIndexByte(name, '_')])
 		if err != nil {
 			return fmt.Errorf("sweep throw-away tables: %w", err)
 		}

@@ -37,7 +37,7 @@ type Checked struct {
 func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding), found func(Difference)) (checked Checked, err error) {
 	shadow := ID(m) + "_verify"
 	err = r.alone(ctx, shadow, ErrRebuilding, func(ctx context.Context, l lease) error {
-		if err := r.dropShadow(ctx, shadow); err != nil {
+		if err := r.dropShadow(ctx, l); err != nil {
 			return err
 		}
 		b, err := r.beginShadow(ctx, m, shadow, l)
@@ -59,7 +59,7 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 			return err
 		}
 		l.reached.Store(nil) // its checkpoint goes
-		return r.dropShadow(ctx, shadow)
+		return r.dropShadow(ctx, l)
 	})
 	if err != nil {
 		return checked, fmt.Errorf("verify %s: %w", m.Name(), err)
@@ -106,16 +106,17 @@ func (r *Runner) awaitLive(ctx context.Context, m ReadModel, position eventstore
 }
 
 // dropShadow drops what an earlier run may have left.
-func (r *Runner) dropShadow(ctx context.Context, projectionID string) error {
+func (r *Runner) dropShadow(ctx context.Context, l lease) error {
 	return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+quote(projectionID)+` CASCADE`); err != nil {
+		if _, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+quote(l.name)+` CASCADE`); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, deleteCheckpoint, projectionID)
-		if err == nil {
-			_, err = tx.Exec(ctx, resetQuarantine, projectionID)
+		for _, rows := range []string{deleteCheckpoint, resetQuarantine} {
+			if _, err := tx.Exec(ctx, rows, l.name); err != nil {
+				return err
+			}
 		}
-		return err
+		return r.fence(ctx, tx, l)
 	})
 }
 
