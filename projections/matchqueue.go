@@ -274,13 +274,16 @@ func (m MatchQueue) queued(ctx context.Context, client id.Client) ([]QueuedUser,
 }
 
 const (
+	// A batch that was overtaken finds nobody any more, and counts nothing.
 	doneQueued = `
-DELETE FROM match_queue q USING unnest($2::text[], $3::text[]) AS d (user_id, position)
-WHERE q.client = $1 AND q.user_id = d.user_id AND q.position = d.position`
+WITH gone AS (
+	DELETE FROM match_queue q USING unnest($2::text[], $3::text[]) AS d (user_id, position)
+	WHERE q.client = $1 AND q.user_id = d.user_id AND q.position = d.position RETURNING q.user_id
+)
+UPDATE match_sweeps SET done = done + n, recorded = recorded + $4 FROM (SELECT count(*) AS n FROM gone) counted WHERE client = $1 AND n > 0`
 	failedQueued = `UPDATE match_queue SET attempts = attempts + 1 WHERE client = $1 AND user_id = $2`
 	finishBatch  = `
-UPDATE match_sweeps SET done = done + $2, recorded = recorded + $3,
-	began_at = CASE WHEN everyone_before IS NOT NULL OR EXISTS (SELECT FROM match_queue q WHERE q.client = $1) THEN began_at END
+UPDATE match_sweeps SET began_at = CASE WHEN everyone_before IS NOT NULL OR EXISTS (SELECT FROM match_queue q WHERE q.client = $1) THEN began_at END
 WHERE client = $1`
 )
 
@@ -293,12 +296,12 @@ func (m MatchQueue) finish(ctx context.Context, client id.Client, waiting []Queu
 	if done > 0 {
 		b.Queue(doneQueued, client,
 			column(waiting[:done], func(q QueuedUser) string { return string(q.User) }),
-			column(waiting[:done], func(q QueuedUser) string { return string(q.Position) }))
+			column(waiting[:done], func(q QueuedUser) string { return string(q.Position) }), recorded)
 	}
 	if failed {
 		b.Queue(failedQueued, client, waiting[done].User)
 	}
-	b.Queue(finishBatch, client, done, recorded)
+	b.Queue(finishBatch, client)
 	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("finish a batch of %s: %w", client, err)
 	}

@@ -298,6 +298,30 @@ func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 	}
 }
 
+// Another process has taken the batch again, and finished it.
+func TestABatchThatWasOvertakenCountsOnce(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.want(w.acme, true, 3)
+	w.create(w.acme, "one", `{}`)
+	w.create(w.acme, "two", `{}`)
+	w.fill(1000)
+	overtaken := false
+	worked, err := w.queue.Take(t.Context(), func(context.Context, id.Client, int, float64, projections.QueuedUser) (int, error) {
+		if !overtaken {
+			overtaken = true
+			w.rested()
+			if _, users := w.take(1); len(users) != 2 {
+				t.Errorf("the other one has %v", users)
+			}
+		}
+		return 1, nil
+	})
+	if s := w.sweep(w.acme); !worked || err != nil || s.Pending != 0 || s.Done != 2 || s.Recorded != 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func TestWhatWasAnothersToMatchIsMatchedByNobody(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)

@@ -454,7 +454,8 @@ func TestAChunkIsAppliedAgainAsTheSame(t *testing.T) {
 // A worker that was overtaken while it applied a chunk counts it no second time.
 func TestAChunkCountsOnce(t *testing.T) {
 	w := newFixture(t)
-	i := w.receive(t, "cli_a", "one\ntwo\n")
+	const lines = 20_000 // more than a chunk
+	i := w.receive(t, "cli_a", strings.Repeat(strings.Repeat("x", maxLine-1)+"\n", lines))
 	inner := w.Apply
 	w.Apply = func(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error) {
 		w.Apply = inner
@@ -464,7 +465,7 @@ func TestAChunkCountsOnce(t *testing.T) {
 		return inner(ctx, call, mode, body)
 	}
 	w.finish(t)
-	if done := w.get(t, "cli_a", i.ID); done.Created != 2 || done.LinesDone != 2 || done.Status != imports.Completed {
+	if done := w.get(t, "cli_a", i.ID); done.Created != lines || done.LinesDone != lines || done.Status != imports.Completed {
 		t.Errorf("%+v", done)
 	}
 }
