@@ -117,11 +117,11 @@ RETURNING coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
 
 const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2 AND holder = $3`
 
-const selectHeld = `SELECT FROM leases WHERE name = $1 AND epoch = $2 AND holder = $3`
+const stillLeads = `SELECT FROM leases WHERE name = $1 AND epoch = $2 AND holder = $3`
 
 // fence, last in a transaction, keeps a leader that is late from what no checkpoint keeps it from.
 func (r *Runner) fence(ctx context.Context, tx pgx.Tx, l lease) error {
-	return exactlyOne(ctx, tx, selectHeld, l.name, l.epoch, r.Name)
+	return exactlyOne(ctx, tx, stillLeads, l.name, l.epoch, r.Name)
 }
 
 // alone runs work under a lease that is free; where another process has it, it
