@@ -78,18 +78,31 @@ func intervals(unit httpapi.StatisticInterval, zone *time.Location, first *time.
 		past := time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
 		return t.Add(time.Duration(later)*time.Hour - past)
 	}
-	to = begin(last, 1)
-	switch {
-	case first == nil && unit == httpapi.StatisticDay:
-		return begin(last, 1-defaultDays), to, nil
-	case first == nil:
-		return begin(last, 1-defaultHours), to, nil
-	case first.After(last):
-		return from, to, fault.NewInvalid(fault.Field{Pointer: "from", Detail: "must not be after to"})
-	case begin(*first, maxIntervals).Before(to):
-		return from, to, fault.NewInvalid(fault.Field{Pointer: "from", Detail: fmt.Sprintf("begins more than %d intervals", maxIntervals)})
+	invalid := func(at, detail string) (time.Time, time.Time, error) {
+		return from, to, fault.NewInvalid(fault.Field{Pointer: at, Detail: detail})
 	}
-	return begin(*first, 0), to, nil
+	usual := defaultHours
+	if unit == httpapi.StatisticDay {
+		usual = defaultDays
+	}
+	begins := "to"
+	from, to = begin(last, 1-usual), begin(last, 1)
+	if first != nil {
+		begins, from = "from", begin(*first, 0)
+		switch {
+		case first.After(last):
+			return invalid("from", "must not be after to")
+		case begin(*first, maxIntervals).Before(to):
+			return invalid("from", fmt.Sprintf("begins more than %d intervals", maxIntervals))
+		}
+	}
+	switch { // as the answer could not tell it
+	case from.UTC().Year() < 0:
+		return invalid(begins, "begins an interval before the year 0")
+	case to.UTC().Year() > 9999:
+		return invalid("to", "ends an interval after the year 9999")
+	}
+	return from, to, nil
 }
 
 // countsBody is what was counted of a metric, and how many users there were then.
