@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -73,10 +74,22 @@ CREATE TABLE statistics (
 ) WITH (fillfactor = 80);`
 }
 
-const upsertStatistics = `
+// AddCount adds two counts of statistics, up to the largest that there is: what campaigns spend is
+// bounded, and how many there are is not.
+func AddCount(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// capped is the same of a numeric.
+func capped(sum string) string { return `least(` + sum + `, 9223372036854775807)::bigint` }
+
+var upsertStatistics = `
 INSERT INTO statistics AS s (client, metric, slot, part, n)
 SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::bigint[])
-ON CONFLICT (client, metric, slot, part) DO UPDATE SET n = s.n + excluded.n`
+ON CONFLICT (client, metric, slot, part) DO UPDATE SET n = ` + capped(`s.n::numeric + excluded.n`)
 
 type statisticKey struct {
 	client       id.Client
@@ -90,7 +103,8 @@ func (Statistics) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recor
 	var registry *event.Registry
 	for _, r := range batch {
 		count := func(metric, part string, n int64) {
-			counted[statisticKey{r.Client, r.RecordedAt.Truncate(slotLength).Unix(), metric, part}] += n
+			k := statisticKey{r.Client, r.RecordedAt.Truncate(slotLength).Unix(), metric, part}
+			counted[k] = AddCount(counted[k], n)
 		}
 		switch r.Type {
 		case "end_user.created":
@@ -153,10 +167,11 @@ type Counted struct {
 }
 
 // Users are there at a time where all are known that came and went before.
-const (
-	statisticSeries = `
-SELECT CASE WHEN s.slot >= $3 THEN date_trunc($4, s.slot, $5) END AS start, s.part, sum(s.n)::bigint AS n
+var statisticSeries = `
+SELECT CASE WHEN s.slot >= $3 THEN date_trunc($4, s.slot, $5) END AS start, s.part, ` + capped(`sum(s.n)`) + ` AS n
 FROM statistics s WHERE s.client = $1 AND s.metric = $2 AND s.slot < $6`
+
+const (
 	statisticSince = ` AND s.slot >= $3`
 	statisticOrder = ` GROUP BY 1, 2 ORDER BY 1 NULLS FIRST, 2`
 )

@@ -2,6 +2,8 @@ package projections_test
 
 import (
 	"errors"
+	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -89,5 +91,26 @@ func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
 	unknown := time.FixedZone("No/Where", 0)
 	if _, err := model.Series(t.Context(), w.acme, false, "users", "day", unknown, at(1, 0, time.UTC), at(8, 0, time.UTC)); !errors.Is(err, projections.ErrZoneUnknown) {
 		t.Errorf("of an unknown zone: %v", err)
+	}
+}
+
+// What campaigns may spend is bounded, and how many there are is not.
+func TestWhatIsBeyondAllNumbersCountsAsTheLargest(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.follow(projections.Statistics{})
+	model := projections.Statistics{Reader: w.reader}
+	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	for batch := range 3 {
+		w.at(now.Add(time.Duration(batch/2)*time.Hour), func() {
+			for range 3 {
+				w.record(w.acme, "spends", slices.Repeat([]event.Event{event.CampaignSpendRecorded{SpendID: "x", AmountMinor: 1<<53 - 1, Currency: "EUR"}}, 400)...)
+			}
+		})
+		found, err := model.Series(t.Context(), w.acme, false, "spend", "day", time.UTC, now, now.AddDate(0, 0, 1))
+		want := []projections.Counted{{now, map[string]int64{"EUR": math.MaxInt64}}}
+		if diff := cmp.Diff(want, found); diff != "" || err != nil {
+			t.Errorf("after %d: %v (-want +got):\n%s", batch+1, err, diff)
+		}
 	}
 }

@@ -56,7 +56,7 @@ func (a *API) GetStatistics(ctx context.Context, r httpapi.GetStatisticsRequestO
 			continue // before the first interval
 		}
 		for part, n := range counted.Parts {
-			all[part] += n
+			all[part] = projections.AddCount(all[part], n)
 		}
 		c := countsBody(metric, counted.Parts, there)
 		answer.Series = append(answer.Series, httpapi.StatisticEntry{
