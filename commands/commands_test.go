@@ -162,6 +162,25 @@ func TestConcurrentPatchesLoseNothing(t *testing.T) {
 	}
 }
 
+// A panic beside the request, where an import applies its lines, would end the process.
+func TestListsThatHoldNullsAreMerged(t *testing.T) {
+	w := newFixture(t)
+	_, call := w.client(t, "ada@example.com")
+	const held = `{"list":[null,[null],{"a":null}]}`
+	for n, traits := range []string{held, held, `{"list":[null,[0],{"a":null}]}`, held} {
+		report, err := w.ImportUsers(t.Context(), call, "merge", lines(file(2, traits), nil))
+		if err != nil || report.Created+report.Updated+report.Unchanged != 2 || report.Unchanged == 2 != (n == 1) {
+			t.Errorf("import %d: %+v, %v", n, report, err)
+		}
+	}
+	for patch, want := range map[string]string{`{"list":[null,[null],{"a":null}]}`: held, `{"list":[null]}`: `{"list":[null]}`} {
+		u, err := w.ChangeTraits(t.Context(), call, "ext:u0", []byte(patch))
+		if err != nil || !jsonEqual(t, string(u.Traits), want) {
+			t.Errorf("%s: %s, %v", patch, u.Traits, err)
+		}
+	}
+}
+
 func TestPatchesMergeAsRFC7396Says(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
-
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -224,11 +222,11 @@ func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history [
 	if err != nil {
 		return nil, err
 	}
-	merged, err := jsonpatch.MergePatch(old, patch)
+	merged, err := mergePatch(old, patch)
 	if err != nil {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "cannot be merged into the user's traits"})
 	}
-	if jsonpatch.Equal(old, merged) {
+	if sameJSON(old, merged) {
 		return nil, nil
 	}
 	return u.ChangeTraits(old, merged)

@@ -8,8 +8,6 @@ import (
 	"iter"
 	"slices"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
-
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -196,7 +194,7 @@ func mergeOverrides(old map[string]event.TraitOverride, patch json.RawMessage) (
 		return nil, err
 	}
 	unreadable := fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "must name a decision, or null, for each path"})
-	merged, err := jsonpatch.MergePatch(document, patch)
+	merged, err := mergePatch(document, patch)
 	if err != nil {
 		return nil, unreadable
 	}
