@@ -58,7 +58,7 @@ var rules = map[string][]string{
 	"projections/streams": {"backoff", "projections", "domain/id", "domain/fault", "eventstore", "coalesce", "semaphore"},
 	"projections/travel":  {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "postgres", "pgx", "semaphore"},
 	"readapi": {
-		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "httpapi/requestlog", "domain/id", "domain/fault", "domain/event", "domain/rule",
+		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "httpapi/requestlog", "domain/id", "domain/fault", "domain/event", "domain/rule", "domain/traits",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
 	"dispatcher": {"backoff", "coalesce", "domain/event", "domain/id", "domain/fault", "domain/rule", "eventstore", "eventstore/projector", "eventstore/seal", "postgres", "pgx"},

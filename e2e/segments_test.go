@@ -265,6 +265,27 @@ func TestSegmentsAreMadeAndFollowedOnTheCommandLine(t *testing.T) {
 
 // A filter keeps, of the best matches, those whom it names: however few they are, in
 // whichever direction, by segments, and no more than a layer permits.
+// JSON has numbers that no processor has: in rules they are unknown.
+func TestANumberBeyondAllHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	for external, traits := range map[string]string{"u0": `{"age":20,"plan":"pro"}`, "huge": `{"age":1e999,"list":[-1e999],"plan":"pro"}`, "u1": `{"age":21,"plan":"pro"}`} {
+		want[httpapi.User](t, http.StatusCreated, a.send("POST", "/api/v1/users", fmt.Sprintf(`{"external_id":%q,"traits":%s}`, external, traits)))
+	}
+	const rule = "traits.age > 1"
+	young := a.segment("Young", rule)
+	want[httpapi.User](t, http.StatusOK, a.send("PATCH", "/api/v1/users/ext:u1", `{"traits":{"list":[1e999]}}`)) // it is judged again
+	if got := a.segmentMembers(young); !slices.Equal(got, []string{"u0", "u1"}) {
+		t.Errorf("members %v", got)
+	}
+	wantUsers(t, a, "?filter="+url.QueryEscape(rule), "u0", "u1")
+	found := want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", map[string]any{"filter": rule, "record": false}))
+	if len(found.Data) != 1 || found.Data[0].ExternalID != "u1" {
+		t.Errorf("matches %+v", found.Data)
+	}
+	want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": rule}))
+}
+
 func TestMatchesAreFiltered(t *testing.T) {
 	t.Parallel()
 	a := shared(t).signUp()

@@ -85,11 +85,11 @@ func (pop *population) judge(client id.Client, change UserChange) error {
 
 // lastingFacts are what the lasting parts of rules read.
 func lastingFacts(client id.Client, change UserChange) (*rule.Facts, error) {
-	facts := rule.Facts{Client: string(client), ID: string(change.ID)}
-	if err := json.Unmarshal(change.Traits, &facts.Traits); err != nil {
+	said, err := traits.All(change.Traits)
+	if err != nil {
 		return nil, fmt.Errorf("read the traits of %s: %w", change.ID, err)
 	}
-	return &facts, nil
+	return &rule.Facts{Client: string(client), ID: string(change.ID), Traits: said}, nil
 }
 
 func (pop *population) forget(text string) {

@@ -3,7 +3,6 @@ package projections
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,7 +125,7 @@ func factsOf(client id.Client, u *segmentUser, external, document []byte, wanted
 	switch {
 	case document == nil:
 	case wanted == nil:
-		err = json.Unmarshal(document, &facts.Traits)
+		facts.Traits, err = traits.All(document)
 	default:
 		facts.Traits, err = traits.Members(document, wanted)
 	}

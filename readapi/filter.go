@@ -2,13 +2,13 @@ package readapi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
@@ -122,7 +122,8 @@ func judge(filter *rule.Rule, client id.Client, u *projections.User, in map[stri
 		ExternalID: u.ExternalID, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt, Now: now,
 		Client: string(client), ID: string(u.ID), InSegment: func(segment string) bool { return in[segment] },
 	})
-	if err := json.Unmarshal(u.Traits, &facts.Traits); err != nil {
+	var err error
+	if facts.Traits, err = traits.All(u.Traits); err != nil {
 		return false, fmt.Errorf("read the traits of a user: %w", err)
 	}
 	return filter.Judge(&facts) == rule.True, nil

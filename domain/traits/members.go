@@ -2,11 +2,30 @@ package traits
 
 import (
 	"encoding/json"
+	"errors"
+	"reflect"
 	"strconv"
 )
 
-// Members decodes those members of a JSON object that are wanted, as encoding/json does into an
-// any, and passes over the others. The error is [ErrNotObject], or that of a number too large.
+// All decodes a JSON object as encoding/json does, but for numbers that no float64 holds: they
+// are unknown, nil.
+func All(doc []byte) (map[string]any, error) {
+	var all map[string]any
+	err := json.Unmarshal(doc, &all)
+	return all, butForNumbers(err)
+}
+
+// butForNumbers is an error of encoding/json, unless that is of a number that no float64 holds:
+// in its place nil was decoded, and everything else.
+func butForNumbers(err error) error {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Type.Kind() == reflect.Float64 {
+		return nil
+	}
+	return err
+}
+
+// Members decodes those members of a JSON object that are wanted, as [All] does, and passes
+// over the others. The error is [ErrNotObject].
 func Members(doc []byte, wanted func(name string) bool) (map[string]any, error) {
 	all, err := membersOf(doc)
 	if err != nil {
@@ -113,5 +132,5 @@ func decoded(value string) (v any, err error) {
 		}
 	}
 	err = json.Unmarshal([]byte(value), &v)
-	return v, err
+	return v, butForNumbers(err)
 }

@@ -71,8 +71,23 @@ func TestMembersAreDecodedAsAllWouldBe(t *testing.T) {
 			t.Errorf("%s is taken", doc)
 		}
 	}
-	if _, err := traits.Members([]byte(`{"a":1e999}`), func(string) bool { return true }); err == nil {
-		t.Error("a number beyond all is taken")
+}
+
+func TestANumberThatNoFloat64HoldsIsUnknown(t *testing.T) {
+	doc := []byte(`{"a":1e999,"b":[-1e999,{"c":1e999,"d":2}],"e":1e-999,"f":"1e999"}`)
+	want := map[string]any{"a": nil, "b": []any{nil, map[string]any{"c": nil, "d": 2.0}}, "e": 0.0, "f": "1e999"}
+	all, err := traits.All(doc)
+	if diff := cmp.Diff(want, all); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	wanted, err := traits.Members(doc, func(string) bool { return true })
+	if diff := cmp.Diff(want, wanted); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	for _, doc := range []string{``, `[]`, `[1e999]`, `1e999`, `{"a":1e999`, `{"a":1} x`} {
+		if _, err := traits.All([]byte(doc)); err == nil {
+			t.Errorf("%s is taken", doc)
+		}
 	}
 }
 
