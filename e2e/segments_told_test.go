@@ -60,6 +60,9 @@ func TestUsersAreDownloadedAsCSV(t *testing.T) {
 	c := shared(t).signUp()
 	c.createUser("u1", map[string]any{"external_id": "mine"})
 	wantProblem(t, http.StatusConflict, "not_as_csv", c.get("/api/v1/users", csv))
+	d := shared(t).signUp()
+	d.createUser("u1", map[string]any{"": "no column has this name"})
+	wantProblem(t, http.StatusConflict, "not_as_csv", d.get("/api/v1/users", csv))
 	many := map[string]any{}
 	for n := range 1024 {
 		many[fmt.Sprint("t", n)] = n

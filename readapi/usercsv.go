@@ -72,6 +72,8 @@ func (a *API) traitsOf(ctx context.Context, p httpapi.ListUsersParams) ([]string
 		case found[httpapi.ExternalIDColumn]:
 			return fault.New(fault.Conflict, "not_as_csv",
 				"A user has a trait %s, which is the name of a column already. Read them as JSON.", httpapi.ExternalIDColumn)
+		case found[""]:
+			return fault.New(fault.Conflict, "not_as_csv", "A user has a trait whose name is empty, and no column may have that. Read them as JSON.")
 		}
 		return nil
 	})
