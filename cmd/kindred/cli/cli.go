@@ -49,7 +49,7 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Long: "Matching and segmentation for many clients, event-sourced, on one Postgres.\n\nClients set KINDRED_URL and KINDRED_API_KEY. " +
-			"Who operates it sets:\n\n" + environment(),
+			"Whoever operates it finds its settings in kindred serve --help.",
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
@@ -98,11 +98,4 @@ type environ struct {
 // a container's quota bounds the turns alone, not NumCPU.
 func newEnviron(getenv func(string) string, out, errs io.Writer) environ {
 	return environ{getenv: getenv, out: out, logger: newLogger(errs, getenv), cores: min(runtime.NumCPU(), runtime.GOMAXPROCS(0))}
-}
-
-func environment() string {
-	var b strings.Builder
-	b.WriteString("Environment variables:\n")
-	app.DescribeSettings(&b)
-	return b.String()
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,10 +15,12 @@ import (
 const heapFloor = 64 << 20 // bytes
 
 func (e environ) serveCommand() *cobra.Command {
+	var settings strings.Builder
+	app.DescribeSettings(&settings)
 	return &cobra.Command{
 		Use:   "serve",
 		Short: "Serve until interrupted",
-		Long:  "Serve until interrupted.\n\n" + environment(),
+		Long:  "Serve until interrupted.\n\nEnvironment variables:\n" + settings.String(),
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := app.ReadConfig(e.getenv)

@@ -17,7 +17,7 @@ import (
 // greet prints what to type next.
 func greet(out io.Writer, c app.Config) {
 	fmt.Fprintf(out, `
-kindred serves on %[1]s. Try, in another terminal:
+kindred serves on %[1]s. In a browser, %[1]s/console/ leads from a sign-up on. Or, in another terminal:
 
   bin/kindred demo --url %[1]s
   curl -s %[1]s/auth/signup -H 'Content-Type: application/json' -d '{"email":"ada@example.com","password":"correct horse battery","company_name":"Acme"}'

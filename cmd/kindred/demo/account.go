@@ -37,6 +37,7 @@ var companies = []string{
 // signUp makes a client and its owner, and looks at what was made.
 func (s *story) signUp(ctx context.Context) error {
 	chance := rand.Text()
+	s.password = rand.Text()
 	company := companies[int(chance[0])%len(companies)]
 	s.email = "ada-" + strings.ToLower(chance[:10]) + "@demo.example"
 	var made struct {
@@ -46,7 +47,7 @@ func (s *story) signUp(ctx context.Context) error {
 	}
 	err := s.api.do(ctx, request{
 		method: "POST", path: "/auth/signup", open: true, want: 201,
-		body: map[string]string{"email": s.email, "password": rand.Text(), "company_name": company},
+		body: map[string]string{"email": s.email, "password": s.password, "company_name": company},
 	}, &made)
 	if err != nil {
 		return err

@@ -127,12 +127,13 @@ type story struct {
 	api      *api
 	receiver *receiver // nil before there is one
 
-	email   string
-	client  client
-	owner   member
-	login   session
-	key     keyRecord
-	webhook webhook
+	email    string
+	password string
+	client   client
+	owner    member
+	login    session
+	key      keyRecord
+	webhook  webhook
 
 	crowd    crowd
 	imported importStats

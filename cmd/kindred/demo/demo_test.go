@@ -35,6 +35,7 @@ func TestTheStoryIsToldToItsEnd(t *testing.T) {
 	for _, want := range []string{
 		"fingerprint kin_live_ab...yz", "60 people, made up with the seed 1.", "10 of 10 events",
 		"Of those before, none did.", "in the list of users        no", "All as it should be",
+		f.url + "/console/", "log in as ada-",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the story does not say %q:\n%s", want, out)

@@ -45,6 +45,7 @@ func (s *story) summarize() {
 	}
 	if s.options.CSV == "" {
 		next = append(next,
+			[]string{s.options.URL + "/console/", "these people; log in as " + s.email + ", " + s.password},
 			[]string{"kindred demo --users 20000 --seed 7", "more people, and others"},
 			[]string{"kindred demo --csv people.csv --id email", "your own; see kindred demo --help"})
 	} else {
