@@ -25,6 +25,8 @@ var notRun = map[string]string{
 	"SECRET='whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==' PORT=9000 python3 receiver.py":                            "it serves until it is interrupted; the test runs the receiver itself",
 	`kindred keys snapshot --to keys.age --recipient age1… -- pg_dump -Fc -f kindred.dump "$KINDRED_DATABASE_URL"`: "it needs an age identity of the reader's; keys snapshot has tests of its own",
 	"createdb restored && pg_restore -d restored kindred.dump":                                                     "it needs the dump of the block before; keys restore has tests of its own",
+	"export KINDRED_URL=http://127.0.0.1:8080 KINDRED_API_KEY=kin_live_…":                                          "it needs a key of the reader's",
+	"cd my-app && npm install --save-dev typescript @types/node":                                                   "it installs packages; sdk/conformance compiles and runs the module in the same way",
 	"new/kindred migrate": "it needs two releases",
 	"bin/kindred login --url https://kindred.example.com":                                 "it asks for a password; it has tests of its own",
 	"bin/kindred listen --forward-to http://localhost:3000/hooks --events match.computed": "it listens until it is interrupted, and has tests of its own",
