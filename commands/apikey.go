@@ -6,13 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/panics"
 )
 
 // APIKeySecret is a new raw key and what is kept of it.
@@ -157,7 +156,7 @@ func (c *Commands) revokeKeysBy(ctx context.Context, call Call, member id.Member
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := panics.WithContext(ctx)
 	group.SetLimit(revokedAtOnce)
 	for _, key := range made {
 		if !slices.Contains(kept, key) {

@@ -10,14 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/panics"
 )
 
 // Directory knows the users of a client and what they have consented to. It
@@ -306,7 +305,7 @@ func consentsAfter(ended Outcome) Consents {
 func (c *Commands) resolve(ctx context.Context, client id.Client, refs []UserRef) ([]id.User, error) {
 	users := make([]id.User, len(refs))
 	unknown := make([]bool, len(refs))
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := panics.WithContext(ctx)
 	group.SetLimit(resolveWorkers)
 	for i, ref := range refs {
 		group.Go(func() (err error) {
@@ -353,7 +352,7 @@ func (w *consenting) result() Consents {
 }
 
 func (w *consenting) each(ctx context.Context, users []id.User) error {
-	group, working := errgroup.WithContext(ctx)
+	group, working := panics.WithContext(ctx)
 	group.SetLimit(w.Log.AtOnce())
 	for _, user := range users {
 		group.Go(func() error {

@@ -9,14 +9,13 @@ import (
 	"strconv"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/panics"
 )
 
 // Imported is one line of an import: a user to create, or to change where it
@@ -79,7 +78,7 @@ func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next
 }
 
 func (r *importing) run(ctx context.Context, next func() ([]Imported, error)) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := panics.WithContext(ctx)
 	read, gathered, sealed := make(chan []Imported), make(chan []Imported), make(chan importBatch)
 	group.Go(func() error {
 		defer close(read)
@@ -383,7 +382,7 @@ func (r *importing) upsertAll(ctx context.Context, lines []Imported) error {
 			if err != nil {
 				return err
 			}
-			group, ctx := errgroup.WithContext(ctx)
+			group, ctx := panics.WithContext(ctx)
 			group.SetLimit(importWorkers)
 			for i, external := range names {
 				group.Go(func() error { return r.upsertUser(ctx, users[external], id.User(found[i])) })

@@ -7,14 +7,13 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
+	"kindred/panics"
 )
 
 // Matcher compares the users of a client. It has seen every write that was
@@ -114,10 +113,8 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 
 // ahead begins work at once; what it returns is waited for where it is needed.
 func ahead[T any](work func() (T, error)) func() (T, error) {
-	var (
-		group errgroup.Group
-		found T
-	)
+	group := panics.New()
+	var found T
 	group.Go(func() (err error) {
 		found, err = work()
 		return err

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/panics"
 )
 
 // Sandbox is a sandbox as it was made.
@@ -167,7 +166,7 @@ func (c *Commands) revokeKeysInSandboxes(ctx context.Context, call Call, member 
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := panics.WithContext(ctx)
 	for _, one := range fold[domain.Sandboxes](there.history).Standing {
 		group.Go(func() error {
 			inside := call

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kindred/eventstore/seal"
+	"kindred/panics"
 )
 
 const (
@@ -46,8 +47,16 @@ const maxRereads = 10
 
 // attempt sends a delivery once and says how it went. It ends within the time-out.
 func (w *worker) attempt(ctx context.Context, j job) outcome {
-	started := w.Now()
-	o := outcome{job: j, began: started}
+	o := outcome{job: j, began: w.Now()}
+	var ended outcome
+	if err := panics.Caught(func() error { ended = w.attempted(ctx, o); return nil }); err != nil {
+		return w.putBack(ctx, o, "attempt panicked", err)
+	}
+	return ended
+}
+
+func (w *worker) attempted(ctx context.Context, o outcome) outcome {
+	j, started := o.job, o.began
 	if j.Cancelled {
 		o.verdict = cancelled
 		return o

@@ -18,6 +18,7 @@ import (
 
 	"kindred/backoff"
 	"kindred/domain/id"
+	"kindred/panics"
 )
 
 const (
@@ -97,11 +98,18 @@ func (q Queue) Turn(ctx context.Context, do func(context.Context, Job) (Outcome,
 	if err != nil {
 		return false, fmt.Errorf("take a job of %s: %w", q.Kind, err)
 	}
-	next, err := do(ctx, job)
+	next, err := attempt(ctx, job, do)
 	if ctx.Err() != nil {
 		next = Outcome{Passing: true}
 	}
 	return true, errors.Join(err, q.end(ctx, job, next))
+}
+
+// attempt has a job carried out; where that panics, it has failed.
+func attempt(ctx context.Context, job Job, do func(context.Context, Job) (Outcome, error)) (next Outcome, err error) {
+	next.Failed = true
+	defer panics.Catch(&err)
+	return do(ctx, job)
 }
 
 func (q Queue) end(ctx context.Context, job Job, next Outcome) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -151,6 +152,28 @@ func TestWhoFailsRestsForLongerEachTime(t *testing.T) {
 	}
 	if job := f.turn(jobs.Outcome{Done: true}, nil); job.Attempts != 1 {
 		t.Errorf("after something went well: %+v", job)
+	}
+}
+
+// A job that panics has failed: it rests, and others have their turns.
+func TestAPanicIsAFailedAttempt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.ask("a", "b")
+	var panicked id.Client
+	worked, err := f.Turn(t.Context(), func(_ context.Context, j jobs.Job) (jobs.Outcome, error) {
+		panicked = j.Client
+		panic("seven")
+	})
+	if !worked || err == nil || !strings.Contains(err.Error(), "seven") {
+		t.Fatal(worked, err)
+	}
+	if job := f.turn(jobs.Outcome{Done: true}, nil); job.Client == panicked || job.Client == "" {
+		t.Errorf("after %q it is the turn of %q", panicked, job.Client)
+	}
+	f.rested()
+	if job := f.turn(jobs.Outcome{Done: true}, nil); job.Client != panicked || job.Attempts != 2 {
+		t.Errorf("%+v is handed out again", job)
 	}
 }
 

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
 	"kindred/eventstore/projector"
+	"kindred/panics"
 )
 
 // History is the read model of what happened to each client: where its events
@@ -542,7 +542,7 @@ const readsAtOnce = 16
 // zero Record.
 func Events(ctx context.Context, log eventstore.Store, entries []Entry) ([]eventstore.Record, error) {
 	records := make([]eventstore.Record, len(entries))
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := panics.WithContext(ctx)
 	group.SetLimit(readsAtOnce)
 	for i, entry := range entries {
 		group.Go(func() error {

@@ -16,6 +16,7 @@ import (
 	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/panics"
 )
 
 const (
@@ -222,7 +223,8 @@ func (p *Populations) Run(ctx context.Context) {
 
 // replace builds a population beside the one that is in use and puts it in its
 // place.
-func (p *Populations) replace(ctx context.Context, client id.Client) error {
+func (p *Populations) replace(ctx context.Context, client id.Client) (err error) {
+	defer panics.Catch(&err)
 	pop, found := p.clients.Peek(client)
 	if !found {
 		return nil // nobody has asked for long
@@ -260,6 +262,7 @@ func (p *Populations) build(ctx context.Context, client id.Client, recorded reco
 			taken = 0
 		}
 	}()
+	defer panics.Catch(&err)
 	server := p.Users.Progress.Server()
 	recorded, changed, err := p.learn(ctx, client, recorded)
 	if err != nil {

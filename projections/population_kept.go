@@ -7,6 +7,7 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
+	"kindred/panics"
 )
 
 const (
@@ -34,7 +35,8 @@ func (p *Populations) asking(client id.Client, pop *population, texts []string) 
 
 // keep judges all users by a rule and marks whom it names, beside requests. Who changes
 // meanwhile is judged again before anybody asks.
-func (p *Populations) keep(ctx context.Context, w wanted) error {
+func (p *Populations) keep(ctx context.Context, w wanted) (err error) {
+	defer panics.Catch(&err)
 	pop, found := p.clients.Peek(w.client)
 	if !found {
 		return nil // nobody has asked for long

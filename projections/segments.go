@@ -328,11 +328,11 @@ func (c *segmented) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read versions of segments: %w", err)
 	}
-	return c.settle(ctx)
+	return c.derive(ctx)
 }
 
-// settle brings what follows from the versions up to date with them.
-func (c *segmented) settle(ctx context.Context) error {
+// derive brings what follows from the versions up to date with them.
+func (c *segmented) derive(ctx context.Context) error {
 	c.ordered, c.served, c.newest = sortedValues(c.versions), map[id.Segment]*segmentVersion{}, map[id.Segment]*segmentVersion{}
 	for i, v := range c.ordered {
 		v.place = i

@@ -160,7 +160,7 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 	if err := send(ctx, c.tx, "segments", &b); err != nil {
 		return err
 	}
-	if err := c.settle(ctx); err != nil {
+	if err := c.derive(ctx); err != nil {
 		return err
 	}
 	return c.blockNew(ctx)
@@ -285,7 +285,7 @@ func (c *segmented) ready(ctx context.Context, r eventstore.Recorded, generation
 	if err := send(ctx, c.tx, "segments", &b); err != nil {
 		return err
 	}
-	return c.settle(ctx)
+	return c.derive(ctx)
 }
 
 const (
@@ -510,7 +510,7 @@ func (c *segmented) block(ctx context.Context, r eventstore.Recorded) error {
 	if err := send(ctx, c.tx, "segments", &b); err != nil {
 		return err
 	}
-	return c.settle(ctx)
+	return c.derive(ctx)
 }
 
 // blockNew blocks versions that were made where their rules may not read what they do any

@@ -6,6 +6,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/id"
+	"kindred/panics"
 )
 
 const (
@@ -37,11 +38,12 @@ func (p *Policies) AdvanceCampaigns(ctx context.Context) error {
 	return nil
 }
 
-func (p *Policies) advance(ctx context.Context, client id.Client, campaign id.Campaign) error {
+func (p *Policies) advance(ctx context.Context, client id.Client, campaign id.Campaign) (err error) {
+	defer panics.Catch(&err)
 	ctx, cancel := context.WithTimeout(ctx, advanceTimeout)
 	defer cancel()
 	const actor = "policy:campaigns"
 	call := commands.Call{Client: client, Actor: actor, Seed: []string{actor, string(client), string(campaign)}}
-	_, err := p.Commands.AdvanceCampaign(ctx, call, campaign)
+	_, err = p.Commands.AdvanceCampaign(ctx, call, campaign)
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/panics"
 )
 
 // OpenRun is a clustering run that was requested and has not ended.
@@ -310,7 +311,7 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) 
 	if err == nil {
 		a := &attempt{Clustering: c, run: run, number: number, by: call, memory: memory}
 		if err = errNoTurn; !tooLong {
-			err = guarded(func() error { return a.make(ctx) })
+			err = panics.Caught(func() error { return a.make(ctx) })
 		}
 		if errors.Is(err, errNoRoom) {
 			status = runWaiting

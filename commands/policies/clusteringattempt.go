@@ -71,16 +71,6 @@ func (a *attempt) itself() event.RunAttempt {
 	return event.RunAttempt{Run: a.run.Run, Attempt: a.number}
 }
 
-// guarded turns a panic into an error.
-func guarded(part func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the attempt panicked: %v", r)
-		}
-	}()
-	return part()
-}
-
 func (a *attempt) make(ctx context.Context) error {
 	a.report = reporter{Clustering: a.Clustering, run: a.run, began: a.Now()}
 	a.report.at(ctx, phaseReading, 0)

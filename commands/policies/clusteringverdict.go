@@ -10,6 +10,7 @@ import (
 	"kindred/domain/clustering"
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/panics"
 )
 
 // judge makes one attempt to judge a completed run.
@@ -21,7 +22,7 @@ func (c *Clustering) judge(ctx context.Context, run OpenRun, memory *memory) {
 	}
 	a := &attempt{Clustering: c, run: run, number: number, by: call, memory: memory, judges: true}
 	verdict := event.ClusteringJudged{Run: run.Run, Layer: run.Layer}
-	err = guarded(func() error {
+	err = panics.Caught(func() error {
 		return a.timed(ctx, func(ctx context.Context) error { return a.findVerdict(ctx, &verdict) })
 	})
 	code, _ := a.excuse(ctx, err)

@@ -20,6 +20,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/panics"
 	"kindred/projections"
 )
 
@@ -114,7 +115,7 @@ func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration
 			return
 		case <-next.C:
 		}
-		more, err := work(ctx)
+		more, err := try(ctx, work)
 		if err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "a policy failed, trying again", "policy", policy, "error", err)
 		}
@@ -124,6 +125,11 @@ func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration
 			next.Reset(pause)
 		}
 	}
+}
+
+func try(ctx context.Context, work func(context.Context) (more bool, err error)) (more bool, err error) {
+	defer panics.Catch(&err)
+	return work(ctx)
 }
 
 // forget finishes an erasure, a removal, or the end of a consent layer, a segment or a

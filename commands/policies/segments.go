@@ -7,6 +7,7 @@ import (
 	"kindred/commands"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/panics"
 )
 
 const (
@@ -43,16 +44,23 @@ func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	for _, client := range building {
-		rest, ready, err := p.Segments.Build(ctx, client)
-		if err == nil && ready >= 0 {
-			err = p.Commands.MakeSegmentsReady(ctx, commands.Call{Client: client, Actor: segmentsActor}, ready)
-		}
+		rest, err := p.build(ctx, client)
 		if err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "users not judged by a new rule, trying again", "client", client, "error", err)
 		}
 		more = more || rest && err == nil
 	}
 	return more, nil
+}
+
+// build judges some more of a client's users by its new rules.
+func (p *Policies) build(ctx context.Context, client id.Client) (more bool, err error) {
+	defer panics.Catch(&err)
+	more, ready, err := p.Segments.Build(ctx, client)
+	if err == nil && ready >= 0 {
+		err = p.Commands.MakeSegmentsReady(ctx, commands.Call{Client: client, Actor: segmentsActor}, ready)
+	}
+	return more, err
 }
 
 // restoreSegments gives segments that are not blocked any more their rules again, which
@@ -63,10 +71,13 @@ func (p *Policies) restoreSegments(ctx context.Context) error {
 		return err
 	}
 	for _, client := range restored {
-		segment, rule, changed, ok, err := p.Segments.RestoredOf(ctx, client)
-		if ok && err == nil {
-			_, err = p.Commands.ChangeSegment(ctx, commands.Call{Client: client, Actor: segmentsActor, IfMatch: &changed}, segment, nil, &rule)
-		}
+		err := panics.Caught(func() error {
+			segment, rule, changed, ok, err := p.Segments.RestoredOf(ctx, client)
+			if ok && err == nil {
+				_, err = p.Commands.ChangeSegment(ctx, commands.Call{Client: client, Actor: segmentsActor, IfMatch: &changed}, segment, nil, &rule)
+			}
+			return err
+		})
 		if err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "a segment is not restored, trying again", "client", client, "error", err)
 		}
@@ -92,7 +103,8 @@ func (p *Policies) PassTime(ctx context.Context) error {
 
 // passTime lets time pass for the segments of a client: to now, and in a sandbox to what
 // its clock says.
-func (p *Policies) passTime(ctx context.Context, client id.Client, now time.Time) error {
+func (p *Policies) passTime(ctx context.Context, client id.Client, now time.Time) (err error) {
+	defer panics.Catch(&err)
 	ahead, err := p.Commands.Log.AheadOf(ctx, client)
 	if err != nil {
 		return err

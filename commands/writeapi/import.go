@@ -10,12 +10,11 @@ import (
 	"io"
 	"runtime"
 
-	"golang.org/x/sync/errgroup"
-
 	"kindred/commands"
 	"kindred/domain"
 	"kindred/domain/fault"
 	"kindred/httpapi"
+	"kindred/panics"
 )
 
 // maxLine bounds a line of an import, in bytes: an external id, the largest
@@ -163,7 +162,7 @@ func (l *lines) next() ([]commands.Imported, error) {
 // parseAll parses lines that were not refused.
 func (l *lines) parseAll(parsed []commands.Imported, texts [][]byte) error {
 	share := (len(texts) + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
-	var all errgroup.Group
+	all := panics.New()
 	for first := 0; first < len(texts); first += share {
 		all.Go(func() error {
 			for i := first; i < min(first+share, len(texts)); i++ {

@@ -1,9 +1,12 @@
 package clustering
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"kindred/panics"
 )
 
 // chunkRows is how many rows are summed up before their sum joins the rest.
@@ -13,7 +16,8 @@ const chunkRows = 4096
 // inChunks gives every chunk of the rows to work, on that many threads, each
 // with a T of its own, and what work left in it to fold, one at a time and in
 // the order of the rows. When the context ends, chunks that were not begun are
-// left out, and its error is returned; work itself must be quick to see it.
+// left out, and its error is returned; work itself must be quick to see it. A panic
+// of either is an error.
 func inChunks[T any](ctx context.Context, rows, threads int, fresh func() T, work func(t T, from, to int), fold func(T)) error {
 	total := (rows + chunkRows - 1) / chunkRows
 	threads = min(threads, total)
@@ -31,33 +35,37 @@ func inChunks[T any](ctx context.Context, rows, threads int, fresh func() T, wor
 		turned = sync.NewCond(&mu)
 		begun  int
 		folded int
+		failed error
 	)
 	for range threads {
 		wait.Go(func() {
 			t := fresh()
 			mu.Lock()
 			defer mu.Unlock()
-			for begun < total && ctx.Err() == nil {
+			for begun < total && failed == nil && ctx.Err() == nil {
 				mine := begun
 				begun++
 				mu.Unlock()
-				work(t, mine*chunkRows, min((mine+1)*chunkRows, rows))
+				err := panics.Caught(func() error { work(t, mine*chunkRows, min((mine+1)*chunkRows, rows)); return nil })
 				mu.Lock()
 				for folded != mine {
 					turned.Wait()
 				}
-				fold(t)
+				if failed == nil && err == nil {
+					err = panics.Caught(func() error { fold(t); return nil })
+				}
+				failed = cmp.Or(failed, err)
 				folded++
 				turned.Broadcast()
 			}
 		})
 	}
 	wait.Wait()
-	return ctx.Err()
+	return cmp.Or(failed, ctx.Err())
 }
 
 // each calls work for 0..n-1 on that many threads, and returns the error of the
-// lowest, or the context's.
+// lowest, or the context's. A panic is an error.
 func each(ctx context.Context, n, threads int, work func(i int) error) error {
 	var (
 		wait sync.WaitGroup
@@ -67,7 +75,7 @@ func each(ctx context.Context, n, threads int, work func(i int) error) error {
 	for range min(n, threads) {
 		wait.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				errs[i] = work(i)
+				errs[i] = panics.Caught(func() error { return work(i) })
 			}
 		})
 	}

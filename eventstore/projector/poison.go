@@ -13,6 +13,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/panics"
 )
 
 // transientError is trouble that says nothing about the events.
@@ -140,11 +141,7 @@ func (l *leader) passes(ctx context.Context, tx pgx.Tx, it item, stopped bool) (
 
 // call applies a batch; a panic becomes an error.
 func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
+	defer panics.Catch(&err)
 	forget := forgetAll
 	if l.deletions != nil {
 		forget = l.deletions.note

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -17,6 +16,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
 	"kindred/eventstore/seal"
+	"kindred/panics"
 	"kindred/projections"
 )
 
@@ -140,7 +140,7 @@ type fetched struct {
 
 // pages writes all pages; the next is fetched while one is written.
 func (x *export) pages(ctx context.Context, wrote func()) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := panics.WithContext(ctx)
 	pages := make(chan fetched, 1)
 	group.Go(func() error {
 		defer close(pages)

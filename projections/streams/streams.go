@@ -19,6 +19,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/panics"
 	"kindred/projections"
 	"kindred/semaphore"
 )
@@ -372,7 +373,8 @@ func (s *Streams) serve(ctx context.Context, client id.Client, r *room) {
 
 const nameWithin = 4 * time.Second
 
-func (s *Streams) name(ctx context.Context, client id.Client, events []projections.PublicEvent) error {
+func (s *Streams) name(ctx context.Context, client id.Client, events []projections.PublicEvent) (err error) {
+	defer panics.Catch(&err)
 	ctx, cancel := context.WithTimeout(ctx, nameWithin)
 	defer cancel()
 	if !s.reading.Take(ctx, client.Owner()) {

@@ -17,6 +17,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/panics"
 	"kindred/projections"
 	"kindred/semaphore"
 )
@@ -296,7 +297,8 @@ func (t *Traveller) keep(ctx context.Context, k *kept) {
 	}
 }
 
-func (t *Traveller) hold(ctx context.Context, k *kept) error {
+func (t *Traveller) hold(ctx context.Context, k *kept) (err error) {
+	defer panics.Catch(&err)
 	report := func(p projector.Rebuilding) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
