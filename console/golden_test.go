@@ -396,6 +396,7 @@ func goldenPages() map[string]golden {
 		"secret-made":      {"secret", empty.plus(made{"/api/v1/clients/cli_1/api_keys": kindred.APIKeyCreated{RawKey: "kin_live_abc", Record: kindred.APIKey{Name: longName}}}), "developers/keys", "name=x&key=KEY"},
 		"traits-tried":     {"traits", full("maya").plus(made{"/api/v1/traits/preview": kindred.PreviewedTraits{Before: []kindred.ComputedMatch{{MatchedUserID: "usr_2", ExternalID: "bob", Score: new(.5)}}, After: []kindred.ComputedMatch{{MatchedUserID: "usr_3", ExternalID: "eve", Score: new(.7)}, {MatchedUserID: "usr_2", ExternalID: "bob", Score: new(.6)}}}}), "traits?path=age&weight=2&who=maya&try=1", ""},
 		"users-built":      {"users", full("Acme"), "users?built=1&trait=age&comparison=over&value=30&trait=plan&comparison=is&value=pro&trait=&comparison=is&value=", ""},
+		"segment-retire":   {"segment", full("Acme"), "segments/seg_1/retire", "confirm=another"},
 		"segments-built":   {"segments", full("Acme"), "segments?built=1&trait=age&comparison=over&value=30", ""},
 		"segments-preview": {"segments", full("Acme"), "segments?rule=traits.age+%3E+30&preview=1", ""},
 		"segments-asked":   {"segments", full("Acme"), "segments?rule=traits.age+%3E+30", ""},

@@ -182,7 +182,14 @@ func (p *page) changeSegment() error {
 }
 
 func (p *page) retireSegment() error {
-	if err := p.api.Segments.Retire(p.r.Context(), p.r.PathValue("id")); err != nil {
+	segment, err := p.api.Segments.Get(p.r.Context(), p.r.PathValue("id"))
+	if err != nil {
+		return p.again(err, p.segment)
+	}
+	if p.form("confirm") != segment.Name {
+		return p.again(invalid("confirm", say("segment.type_the_segment")), p.segment)
+	}
+	if err := p.api.Segments.Retire(p.r.Context(), segment.ID); err != nil {
 		return p.again(err, p.segment)
 	}
 	return p.done(Path+"segments", "retired")

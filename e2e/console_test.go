@@ -232,7 +232,10 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 		!strings.Contains(file.Header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("downloaded %d %v %s", file.Status, file.Header, file.HTML)
 	}
-	b.wantPage(b.send(segment+"/retire"), "segments", "Retired")
+	if refused := b.send(segment+"/retire", "confirm", "another"); refused.Status != http.StatusUnprocessableEntity {
+		t.Errorf("retired by another name: %d %s", refused.Status, said(refused))
+	}
+	b.wantPage(b.send(segment+"/retire", "confirm", "All"), "segments", "Retired")
 
 	b.wantPage(b.open("traits?path=age"), "traits", "Weight", "Values of age")
 	testkit.Eventually(t, "values that many share are shown", func() bool {
@@ -559,7 +562,7 @@ func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 	}
 	for path, fields := range map[string][]string{
 		"users/" + string(user.ID): {"traits", "{}"}, "users/" + string(user.ID) + "/erase": {"confirm", user.ExternalID}, "users/" + string(user.ID) + "/consent": {"layer", string(layer.ID), "said", "granted"},
-		"segments/" + string(segment.ID): {"name", "x", "rule", "true"}, "segments/" + string(segment.ID) + "/retire": nil, "campaigns/" + string(campaign.ID): {"status", "running"},
+		"segments/" + string(segment.ID): {"name", "x", "rule", "true"}, "segments/" + string(segment.ID) + "/retire": {"confirm", segment.Name}, "campaigns/" + string(campaign.ID): {"status", "running"},
 		"webhooks/" + string(hook.ID): {"status", "paused"}, "webhooks/" + string(hook.ID) + "/rotate": nil, "webhooks/" + string(hook.ID) + "/remove": {"confirm", "remove"}, sent + "/redeliver": nil,
 		"developers/keys/" + string(key.ID) + "/revoke": nil, "settings/members/" + string(member.ID) + "/remove": nil, "settings/layers/" + string(layer.ID) + "/retire": {"confirm", layer.Name},
 		"settings/layers/" + string(layer.ID): {"name", "x", "trait_paths", "age"}, "settings/layers/" + string(layer.ID) + "/grant": {"source", "x", "agreed", "on"}, "settings/sandboxes/" + sandbox + "/delete": {"confirm", hostile}, "runs?layer=" + string(layer.ID): {"layer", string(layer.ID)},
