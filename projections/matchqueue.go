@@ -64,6 +64,7 @@ const (
 	setSweep      = `
 INSERT INTO match_sweeps (client, enabled, k, min_score) VALUES ($1, $2, $3, $4)
 ON CONFLICT (client) DO UPDATE SET enabled = excluded.enabled, k = excluded.k, min_score = excluded.min_score`
+	dropSweep  = `DELETE FROM match_sweeps WHERE client = $1`
 	emptyQueue = `
 WITH over AS (UPDATE match_sweeps SET everyone_before = NULL, began_at = NULL WHERE client = $1)
 DELETE FROM match_queue WHERE client = $1`
@@ -142,8 +143,8 @@ func (q *queueing) follow(r eventstore.Recorded) {
 			q.b.Queue(jobs.Ask, r.Client, matchJobs)
 		}
 	case event.ClientDeleted:
-		q.b.Queue(setSweep, string(r.Client), false, 0, 0.0)
 		q.b.Queue(emptyQueue, string(r.Client))
+		q.b.Queue(dropSweep, string(r.Client))
 		q.enabled[r.Client] = false
 		delete(q.waiting, r.Client)
 	case event.EndUserCreated:
