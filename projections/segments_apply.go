@@ -166,8 +166,8 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 	return c.blockNew(ctx)
 }
 
-// What changes versions changes their rows and what is known of them: to read all 1,000 again after
-// each of 1,000 definitions took 3 of the 8 s of a rebuild.
+// What changes versions changes their rows and what is known of them: to read all again after each of
+// 1,000 definitions took a rebuild 1.3 s of the processor more, beside 4.6 s for them and 10,000 users.
 
 // make makes a version of a segment, in place of one that does not serve yet.
 func (c *segmented) make(queue func(string, ...any), segment id.Segment, generation int64, box sealed, refers []string, layer id.ConsentLayer) {

@@ -113,6 +113,10 @@ func measureThousand(ctx context.Context, b *bench) (figures []Figure, err error
 		}
 		figures = append(figures, measured(row, part+" of "+name, "MiB", []float64{size}, nil, nil))
 	}
+	// What the live model is behind is no part of a rebuild, which would rest beside it.
+	if err := fresh.ready(ctx, c, segment); err != nil {
+		return figures, err
+	}
 	rebuilt, err := b.tool(ctx, "projections", "rebuild", "segments")
 	if err != nil {
 		return figures, err
