@@ -26,16 +26,16 @@ func Caught(work func() error) (err error) {
 }
 
 const (
-	maxFrames   = 8
+	shownFrames = 8
 	aboveCaller = 3 // runtime.Callers, where and Catch
 )
 
 // where lists the functions in which a panic was, the innermost first, without the runtime's.
 func where() string {
-	pcs := make([]uintptr, 4*maxFrames)
+	pcs := make([]uintptr, 4*shownFrames)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(aboveCaller, pcs)])
 	var said strings.Builder
-	for listed, more := 0, true; more && listed < maxFrames; {
+	for listed, more := 0, true; more && listed < shownFrames; {
 		var frame runtime.Frame
 		if frame, more = frames.Next(); strings.HasPrefix(frame.Function, "runtime.") {
 			continue
