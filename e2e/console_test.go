@@ -670,15 +670,16 @@ func TestNoFormDoesMoreThanARoleMay(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	a := populated(t, s)
+	segment := want[httpapi.SegmentList](t, http.StatusOK, a.get("/api/v1/segments")).Data[0]
 	ids := map[string]string{
-		"users": string(want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data[0].ID), "segments": string(want[httpapi.SegmentList](t, http.StatusOK, a.get("/api/v1/segments")).Data[0].ID),
+		"users": string(want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data[0].ID), "segments": string(segment.ID),
 		"campaigns": string(want[httpapi.CampaignList](t, http.StatusOK, a.get("/api/v1/campaigns")).Data[0].ID), "webhooks": string(want[httpapi.WebhookList](t, http.StatusOK, a.get(a.under("/webhooks"))).Data[0].ID),
 		"keys": string(want[httpapi.APIKeyList](t, http.StatusOK, a.get(a.under("/api_keys"))).Data[0].ID), "members": string(want[httpapi.MemberList](t, http.StatusOK, a.get(a.under("/members"))).Data[0].ID),
 		"layers": string(want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0].ID), "sandboxes": a.sandboxes()[0], "runs": "run_0123456789abcdefghijklmnop",
 	}
 	delivery := string(want[httpapi.DeliveryList](t, http.StatusOK, a.get(a.under("/webhooks/"+ids["webhooks"]+"/deliveries"))).Data[0].ID)
 	fields := []string{
-		"name", "x", "rule", "true", "traits", "{}", "external_id", "forged", "confirm", "ann", "said", "granted", "layer", ids["layers"], "path", "age", "weight", "2", "min_score", "0.5", "k", "3",
+		"name", "x", "rule", "true", "traits", "{}", "external_id", "forged", "said", "granted", "layer", ids["layers"], "path", "age", "weight", "2", "min_score", "0.5", "k", "3",
 		"status", "paused", "url", "https://example.com", "event_types", "match.computed", "scopes", "read", "email", "x@example.com", "password", "pw-" + rand.Text(), "role", "owner", "trait_paths", "age",
 		"source", "x", "agreed", "on", "sandbox_name", "x", "hours", "1", "budget_minor", "1", "currency", "EUR", "since", "2026-01-01T00:00", "event_type", "match.computed",
 	}
@@ -720,7 +721,11 @@ func TestNoFormDoesMoreThanARoleMay(t *testing.T) {
 				}
 			}
 			at := strings.Join(parts, "/")
-			p := b.send(at, append([]string{"key", rand.Text()}, fields...)...)
+			confirm := "ann"
+			if parts[0] == "segments" {
+				confirm = segment.Name
+			}
+			p := b.send(at, append([]string{"key", rand.Text(), "confirm", confirm}, fields...)...)
 			if at == "users/import" {
 				p = b.upload("x.ndjson", `{"external_id": "forged"}`)
 			}
