@@ -117,9 +117,10 @@ RETURNING coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`
 
 const releaseLease = `UPDATE leases SET expires_at = clock_timestamp() WHERE name = $1 AND epoch = $2 AND holder = $3`
 
-const stillLeads = `SELECT FROM leases WHERE name = $1 AND epoch = $2 AND holder = $3`
+const stillLeads = `SELECT FROM leases WHERE name = $1 AND epoch = $2 AND holder = $3 FOR SHARE`
 
-// fence, last in a transaction, keeps a leader that is late from what no checkpoint keeps it from.
+// fence, last in a transaction, keeps a leader that is late from what no checkpoint keeps it from:
+// nobody takes the lease between it and the commit.
 func (r *Runner) fence(ctx context.Context, tx pgx.Tx, l lease) error {
 	return exactlyOne(ctx, tx, stillLeads, l.name, l.epoch, r.Name)
 }
