@@ -39,7 +39,7 @@ var rules = map[string][]string{
 	"eventstore/replay":    {"errgroup", "domain/id", "eventstore", "eventstore/audit", "pgx"},
 	"eventstore/projector": {"backoff", "errgroup", "eventstore", "domain/event", "domain/id", "domain/fault", "jobs", "panics", "postgres", "pgx", "watermill"},
 	"eventstore/tail":      {"eventstore", "domain/id"},
-	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "domain/rule", "eventstore", "eventstore/seal", "panics", "semaphore"},
+	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "domain/rule", "domain/traits", "eventstore", "eventstore/seal", "panics", "semaphore"},
 	"commands/policies": {
 		"backoff", "commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
 		"eventstore", "eventstore/projector", "panics", "projections", "watermill",

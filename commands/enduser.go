@@ -14,6 +14,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
 )
@@ -222,11 +223,11 @@ func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history [
 	if err != nil {
 		return nil, err
 	}
-	merged, err := mergePatch(old, patch)
+	merged, err := traits.Merge(old, patch)
 	if err != nil {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "cannot be merged into the user's traits"})
 	}
-	if sameJSON(old, merged) {
+	if traits.Same(old, merged) {
 		return nil, nil
 	}
 	return u.ChangeTraits(old, merged)

@@ -13,6 +13,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
 )
@@ -194,7 +195,7 @@ func mergeOverrides(old map[string]event.TraitOverride, patch json.RawMessage) (
 		return nil, err
 	}
 	unreadable := fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "must name a decision, or null, for each path"})
-	merged, err := mergePatch(document, patch)
+	merged, err := traits.Merge(document, patch)
 	if err != nil {
 		return nil, unreadable
 	}

@@ -94,7 +94,12 @@ func membersOf(doc []byte) ([]member, error) {
 	if !json.Valid(doc) {
 		return nil, ErrNotObject
 	}
-	r := reader{doc: string(doc)}
+	return membersIn(string(doc))
+}
+
+// membersIn is membersOf of what is known to be JSON.
+func membersIn(doc string) ([]member, error) {
+	r := reader{doc: doc}
 	if r.peek() != '{' {
 		return nil, ErrNotObject
 	}

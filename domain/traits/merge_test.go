@@ -1,4 +1,4 @@
-package commands
+package traits
 
 import (
 	"bytes"
@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// merge is the algorithm of RFC 7396, section 2, word for word.
-func merge(target, patch any) any {
+// rfcMerge is the algorithm of RFC 7396, section 2, word for word.
+func rfcMerge(target, patch any) any {
 	changes, ok := patch.(map[string]any)
 	if !ok {
 		return patch
@@ -24,7 +24,7 @@ func merge(target, patch any) any {
 		if value == nil {
 			delete(merged, name)
 		} else {
-			merged[name] = merge(merged[name], value)
+			merged[name] = rfcMerge(merged[name], value)
 		}
 	}
 	return merged
@@ -55,7 +55,7 @@ func TestPatchesMergeAsTheAlgorithmDoes(t *testing.T) {
 			}
 			return b
 		}
-		merged, err := mergePatch(text(document), text(patch))
+		merged, err := Merge(text(document), text(patch))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,26 +65,26 @@ func TestPatchesMergeAsTheAlgorithmDoes(t *testing.T) {
 		if err := decoder.Decode(&got); err != nil {
 			t.Fatalf("%s: %v", merged, err)
 		}
-		want := merge(document, patch)
+		want := rfcMerge(document, patch)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("(-want +got) %s", diff)
 		}
-		if same := cmp.Equal(any(document), want); sameJSON(text(document), merged) != same {
+		if same := cmp.Equal(any(document), want); Same(text(document), merged) != same {
 			t.Fatalf("told apart: %t", same)
 		}
 	})
 }
 
 func TestNamesKeepTheirOrder(t *testing.T) {
-	merged, err := mergePatch([]byte(`{"z": 1, "y": {"b": 1, "a": 2}, "x": 3}`), []byte(`{"w": 0, "x": null, "y": {"c": 3, "b": "<"}, "z": [ null, {"a": null} ]}`))
+	merged, err := Merge([]byte(`{"z": 1, "y": {"b": 1, "a": 2}, "x": 3}`), []byte(`{"w": 0, "x": null, "y": {"c": 3, "b": "<"}, "z": [ null, {"a": null} ]}`))
 	if want := `{"z":[ null, {"a": null} ],"y":{"b":"<","a":2,"c":3},"w":0}`; err != nil || string(merged) != want {
 		t.Errorf("%s, %v", merged, err)
 	}
 	for _, none := range []string{``, `null`, `[]`, `"x"`, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a" 1}`} {
-		if _, err := mergePatch([]byte(`{}`), []byte(none)); err == nil {
+		if _, err := Merge([]byte(`{}`), []byte(none)); err == nil {
 			t.Errorf("%s is taken", none)
 		}
-		if _, err := mergePatch([]byte(none), []byte(`{}`)); err == nil {
+		if _, err := Merge([]byte(none), []byte(`{}`)); err == nil {
 			t.Errorf("%s is merged into", none)
 		}
 	}
