@@ -382,7 +382,12 @@ func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err err
 	if err := g.rejudge(ctx, u, r, some); err != nil || !u.erased {
 		return err
 	}
-	g.changes = slices.DeleteFunc(g.changes, func(change userChange) bool { return change.user == user })
+	g.changes = slices.DeleteFunc(g.changes, func(change userChange) bool {
+		if change.user == user {
+			g.unsay(g.members, change)
+		}
+		return change.user == user
+	})
 	g.changes = append(g.changes, userChange{position: r.Position, user: user, at: g.now, entered: []int32{}, went: []int32{}, erased: true})
 	return nil
 }
@@ -684,7 +689,7 @@ func (c *segmented) eraseChanges(ctx context.Context, users []string, of members
 	var u userChange
 	_, err := pgx.ForEachRow(rows, []any{text(&u.position), &u.number, &u.entered, &u.went}, func() error {
 		if u.position > c.folded {
-			c.change(of, userChange{number: u.number, went: slices.Concat(u.entered, u.went)})
+			c.unsay(of, u)
 		}
 		return nil
 	})
@@ -797,6 +802,11 @@ func (c *segmented) change(of members, u userChange) {
 			}
 		}
 	}
+}
+
+// unsay takes a user who is erased out of the versions of which a change tells that is not folded yet.
+func (c *segmented) unsay(of members, u userChange) {
+	c.change(of, userChange{number: u.number, went: slices.Concat(u.entered, u.went)})
 }
 
 // changesKept is how long changes are told.

@@ -867,6 +867,36 @@ func TestAUserIsInASegmentForTheRuleThatCounts(t *testing.T) {
 	}
 }
 
+// One batch may hold that a user leaves a segment, and that it is erased: the segment counts it no longer.
+func TestWhoLeavesAndIsErasedAtOnceIsNotCounted(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	user := w.create(w.acme, "ada", `{"n":30}`)
+	w.segment(w.acme, event.SegmentDefined{Segment: segmentIDs[0], Name: "S", Rule: event.Private([]byte(`traits.n > 20`)), Refers: []id.Segment{}})
+	w.segment(w.acme, event.SegmentReady{Revision: 0})
+	w.catchUp(testkit.Random(t))
+	counted := func(want int) {
+		t.Helper()
+		found := must[[]projections.Segment](t)(w.model.List(t.Context(), w.acme, true, projections.Page{Limit: 10}))
+		if len(found) != 1 || found[0].Members != want {
+			t.Errorf("want %d members: %+v", want, found)
+		}
+	}
+	counted(1)
+	w.change(w.acme, user, `{"n":1}`)
+	w.erase(w.acme, user)
+	var batch []eventstore.Recorded
+	for _, r := range must[[]eventstore.Record](t)(w.log.Store.ReadAll(t.Context(), w.applied, 100)) {
+		batch = append(batch, must[eventstore.Recorded](t)(w.log.Decode(r)))
+	}
+	if err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		return projector.Apply(t.Context(), w.model, tx, w.log, batch)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	counted(0)
+}
+
 // Who withdraws leaves the clusters of the layer, and comes back with the next run: so do the
 // segments that ask for them, by way of others, too.
 func TestWhoWithdrewIsInNoClusterUntilTheNextRun(t *testing.T) {
