@@ -42,31 +42,49 @@ var rules = map[string][]string{
 	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "domain/rule", "domain/traits", "eventstore", "eventstore/seal", "panics", "semaphore"},
 	"commands/policies": {
 		"backoff", "commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
-		"eventstore", "eventstore/projector", "panics", "projections", "watermill",
+		"eventstore", "eventstore/projector", "panics", "projections", "projections/segments", "watermill",
 	},
-	"commands/imports":  {"commands", "domain/id", "domain/fault", "eventstore", "jobs", "pgx"},
-	"commands/writeapi": {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore", "panics"},
+	"commands/imports":      {"commands", "domain/id", "domain/fault", "eventstore", "jobs", "pgx"},
+	"commands/writeapi":     {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore", "panics"},
+	"projections/readmodel": {"domain/event", "domain/fault", "domain/id", "eventstore", "eventstore/projector", "eventstore/seal", "pgx", "semaphore"},
+	"projections/segments": {
+		"projections/readmodel", "domain/clustering", "domain/event", "domain/fault", "domain/id", "domain/rule", "domain/traits",
+		"eventstore", "eventstore/projector", "eventstore/seal", "pgx",
+	},
 	"projections": {
-		"coalesce", "domain/clustering", "domain/event", "domain/id", "domain/fault", "domain/matching", "domain/ranking", "domain/rule", "domain/traits",
-		"eventstore", "eventstore/audit", "eventstore/projector", "eventstore/seal", "jobs", "panics", "semaphore", "pgx",
+		"projections/readmodel", "projections/segments", "coalesce", "domain/clustering", "domain/event", "domain/fault", "domain/id", "domain/ranking",
+		"domain/traits", "eventstore", "eventstore/audit", "eventstore/projector", "eventstore/seal", "jobs", "panics", "semaphore", "pgx",
+	},
+	"projections/populations": {
+		"projections", "projections/readmodel", "domain/event", "domain/fault", "domain/id", "domain/matching", "domain/rule", "domain/traits",
+		"eventstore", "eventstore/projector", "panics",
 	},
 	"projections/feeds": {
-		"projections", "domain", "domain/event", "domain/id", "domain/fault", "domain/pacing", "domain/ranking", "domain/rule", "pgx",
+		"projections", "projections/populations", "projections/readmodel", "projections/segments", "domain", "domain/event", "domain/id", "domain/fault", "domain/pacing", "domain/ranking", "domain/rule", "pgx",
 	},
 	"projections/auditing": {
-		"projections", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "panics", "postgres", "pgx",
+		"projections", "projections/readmodel", "domain/event", "domain/id", "domain/fault", "eventstore", "eventstore/audit", "eventstore/seal", "panics", "postgres", "pgx",
 	},
-	"projections/streams": {"backoff", "projections", "domain/id", "domain/fault", "eventstore", "coalesce", "panics", "semaphore"},
-	"projections/travel":  {"projections", "domain/id", "domain/fault", "eventstore", "eventstore/projector", "panics", "postgres", "pgx", "semaphore"},
+	"projections/streams": {
+		"projections", "projections/readmodel", "projections/segments", "backoff", "coalesce", "domain/fault", "domain/id", "eventstore", "panics", "semaphore",
+	},
+	"projections/travel": {
+		"projections", "projections/readmodel", "projections/segments", "domain/fault", "domain/id", "eventstore", "eventstore/projector", "panics", "postgres", "pgx", "semaphore",
+	},
+	"projections/projectionstest": {
+		"projections", "projections/readmodel", "domain", "domain/event", "domain/fault", "domain/id", "eventstore", "eventstore/pgstore", "eventstore/projector",
+		"eventstore/seal", "eventstore/seal/pgkeys", "postgres", "postgres/pgtest", "pgx",
+	},
 	"readapi": {
-		"projections", "projections/auditing", "projections/feeds", "projections/streams", "projections/travel", "httpapi", "httpapi/requestlog", "domain/id", "domain/fault", "domain/event", "domain/rule", "domain/traits",
+		"projections", "projections/auditing", "projections/feeds", "projections/populations", "projections/readmodel", "projections/segments",
+		"projections/streams", "projections/travel", "httpapi", "httpapi/requestlog", "domain/id", "domain/fault", "domain/event", "domain/rule", "domain/traits",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
 	"dispatcher": {"backoff", "coalesce", "domain/event", "domain/id", "domain/fault", "domain/rule", "eventstore", "eventstore/projector", "eventstore/seal", "panics", "postgres", "pgx"},
 	"httpapi":    {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
 	"httpapi/resources": {
 		"httpapi", "readapi", "commands", "commands/imports", "commands/writeapi", "dispatcher", "domain/id", "eventstore",
-		"eventstore/projector", "projections",
+		"eventstore/projector", "projections/readmodel",
 	},
 	"httpapi/auth": {"backoff", "httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
 	"postgres":     {"pgx"},

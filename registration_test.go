@@ -101,7 +101,7 @@ func eventOf(e ast.Expr) string {
 func TestEachEventIsMadeFoldedAndShown(t *testing.T) {
 	t.Parallel()
 	writes := readPart(t, "domain", "commands", "commands/policies", "commands/writeapi", "dispatcher", "app")
-	folds, shows := readPart(t, "domain"), readPart(t, "projections", "projections/feeds", "projections/auditing", "dispatcher")
+	folds, shows := readPart(t, "domain"), readPart(t, "projections", "projections/segments", "projections/feeds", "projections/auditing", "dispatcher")
 	listed := func(list, name string) bool {
 		return strings.Contains(list+"\n", name+" ") || strings.Contains(list+"\n", name+"\n")
 	}
@@ -144,23 +144,23 @@ func TestEachEventIsMadeFoldedAndShown(t *testing.T) {
 // A read model that is not in projections.All is built by nobody.
 func TestEachReadModelIsListed(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("projections/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := os.ReadFile("projections/all.go")
+	all, err := os.ReadFile("projections/projections.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, name := range files {
+	for _, name := range readModelFiles(t) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Schema\(\) string`).FindAllStringSubmatch(string(text), -1) {
 			found++
-			if !regexp.MustCompile(`\b(New)?` + m[1] + `[({]`).Match(all) {
+			listed := `\b` + m[1] + `{`
+			if folder := filepath.Base(filepath.Dir(name)); folder != "projections" {
+				listed = `\b` + folder + `\.(New\(|` + m[1] + `{)`
+			}
+			if !regexp.MustCompile(listed).Match(all) {
 				t.Errorf("%s: %s is not listed in All", name, m[1])
 			}
 		}
@@ -168,6 +168,20 @@ func TestEachReadModelIsListed(t *testing.T) {
 	if found < 20 {
 		t.Fatalf("only %d read models", found)
 	}
+}
+
+// readModelFiles are those of projections and of its folders.
+func readModelFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("projections/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	below, err := filepath.Glob("projections/*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(append(files, below...), func(name string) bool { return strings.HasSuffix(name, "_test.go") })
 }
 
 // joined are the tables of others that a file's queries read, each as far as its own model
@@ -190,23 +204,15 @@ var joined = map[string]string{
 // others is said above.
 func TestReadModelsKeepToTheirTables(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("projections/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	of := func(file string) string { // what the files of one model are called
+	of := func(file string) string { // what the files of one model are called, or their folder
+		if folder := filepath.Base(filepath.Dir(file)); folder != "projections" {
+			return folder
+		}
 		name, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".go"), "_")
 		return name
 	}
 	texts, owner := map[string][]string{}, map[string]string{}
-	below, err := filepath.Glob("projections/*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range append(files, below...) {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
+	for _, name := range readModelFiles(t) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)

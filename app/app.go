@@ -33,6 +33,8 @@ import (
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres"
 	"kindred/projections"
+	"kindred/projections/populations"
+	"kindred/projections/readmodel"
 )
 
 // App is what every command stands on: the database, the key vault, the log and
@@ -58,8 +60,8 @@ type App struct {
 	tracing   trace.TracerProvider // nil where no collector is configured
 	// populations are the users in memory, for matches and feeds alike; set
 	// with the commands.
-	populations *projections.Populations
-	judging     projections.Judging
+	populations *populations.Populations
+	judging     readmodel.Judging
 
 	draining atomic.Bool // about to stop: not ready any more
 	closers  []func()
@@ -77,7 +79,7 @@ const (
 
 // newApp is one of which nothing is open.
 func newApp(config Config, logger *slog.Logger, tool bool) *App {
-	a := &App{Config: config, logger: logger, tool: tool, memory: memoryLimit(), metrics: prometheus.NewRegistry(), judging: projections.NewJudging()}
+	a := &App{Config: config, logger: logger, tool: tool, memory: memoryLimit(), metrics: prometheus.NewRegistry(), judging: readmodel.NewJudging()}
 	registerProcess(a.metrics)
 	return a
 }

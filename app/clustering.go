@@ -10,6 +10,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/projections"
+	"kindred/projections/segments"
 )
 
 const (
@@ -28,7 +29,7 @@ func (a *App) clustering(c *commands.Commands, metrics *policies.Metrics) *polic
 		Commands: c, Runs: policies.ModelledRuns{Model: clusters},
 		Inputs: policies.ModelledInputs{
 			Progress: a.Progress, Clusters: clusters,
-			Consent: projections.Consent{Reader: reader}, Users: projections.Users{Reader: reader}, Segments: projections.Segments{Reader: reader},
+			Consent: projections.Consent{Reader: reader}, Users: projections.Users{Reader: reader}, Segments: segments.Model{Reader: reader},
 		},
 		Lead: a.Runner.Lead, Now: time.Now, Logger: a.logger, Metrics: metrics,
 		Slots: max(clusteringSlots, runtime.NumCPU()), Memory: min(clusteringMemory, a.memory/4), Limit: clusteringLimit,

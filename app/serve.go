@@ -20,6 +20,7 @@ import (
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/projections"
+	"kindred/projections/segments"
 )
 
 const (
@@ -96,7 +97,7 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 			Commands: c, Claims: projections.Claims{Reader: a.Reader()}, Matching: queue, Sandboxes: projections.Sandboxes{Reader: a.Reader()},
 			RecordEndings:  func(ctx context.Context) (bool, error) { return dispatcher.Endings{Pool: a.Pool}.Record(ctx, c) },
 			DisableFailing: func(ctx context.Context) error { return dispatcher.DisableFailing(ctx, a.Pool, c) },
-			Campaigns:      projections.Campaigns{Reader: a.Reader()}, Segments: projections.NewSegments(a.Reader()), Now: time.Now, Logger: logger, Metrics: metrics,
+			Campaigns:      projections.Campaigns{Reader: a.Reader()}, Segments: segments.New(a.Reader()), Now: time.Now, Logger: logger, Metrics: metrics,
 			Subscriber: &projector.Subscriber{Runner: a.Runner, Wants: policies.Wants},
 		}
 		group.Go(func() error { return a.Runner.Run(behind, queue) })

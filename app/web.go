@@ -30,6 +30,9 @@ import (
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/feeds"
+	"kindred/projections/populations"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 	"kindred/projections/streams"
 	"kindred/projections/travel"
 	"kindred/readapi"
@@ -83,12 +86,12 @@ type web struct {
 	streams     *streams.Streams
 }
 
-func (a *App) Reader() projections.Reader {
-	return projections.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault, Judging: a.judging}
+func (a *App) Reader() readmodel.Reader {
+	return readmodel.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault, Judging: a.judging}
 }
 
 func (a *App) revocations() projections.Revocations {
-	return projections.Revocations{Reader: projections.Reader{Pool: a.control}}
+	return projections.Revocations{Reader: readmodel.Reader{Pool: a.control}}
 }
 
 // keyring opens the keys that sign tokens.
@@ -128,14 +131,14 @@ const (
 // Faults: building, busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
 func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
 	reader := a.Reader()
-	populations, err := projections.NewPopulations(reader, a.memory*2/5)
+	populations, err := populations.New(reader, a.memory*2/5)
 	if err != nil {
 		return nil, err
 	}
 	c := &commands.Commands{
 		Log: a.Log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
-		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Filter: projections.Segments{Reader: reader}, Audiences: projections.Campaigns{Reader: reader}, Directory: projections.Consent{Reader: reader},
+		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Filter: segments.Model{Reader: reader}, Audiences: projections.Campaigns{Reader: reader}, Directory: projections.Consent{Reader: reader},
 		Revoked: a.revocations().Note, Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server, Traces: a.tracing != nil,
@@ -198,9 +201,9 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	}
 	w.feeds = &feeds.Feeds{
 		Pool: a.Pool, Users: projections.Users{Reader: asked}, Interactions: projections.Interactions{Reader: asked},
-		Consent: projections.Consent{Reader: asked}, Populations: a.populations, Segments: projections.Segments{Reader: asked},
+		Consent: projections.Consent{Reader: asked}, Populations: a.populations, Segments: segments.Model{Reader: asked},
 		Campaigns: feeds.ShownCampaigns{
-			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Segments: projections.Segments{Reader: reader}, Clock: a.Log.TimeOf,
+			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Segments: segments.Model{Reader: reader}, Clock: a.Log.TimeOf,
 			Record: policies.Impressions{Commands: c}.Record,
 		},
 		Now: time.Now, Clock: a.Log.TimeOf, Entropy: rand.Reader,

@@ -263,14 +263,16 @@ func TestSegmentsAreMadeAndFollowedOnTheCommandLine(t *testing.T) {
 	}
 }
 
-// A filter keeps, of the best matches, those whom it names: however few they are, in
-// whichever direction, by segments, and no more than a layer permits.
 // JSON has numbers that no processor has: in rules they are unknown.
 func TestANumberBeyondAllHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	a := shared(t).signUp()
-	for external, traits := range map[string]string{"u0": `{"age":20,"plan":"pro"}`, "huge": `{"age":1e999,"list":[-1e999],"plan":"pro"}`, "u1": `{"age":21,"plan":"pro"}`} {
-		want[httpapi.User](t, http.StatusCreated, a.send("POST", "/api/v1/users", fmt.Sprintf(`{"external_id":%q,"traits":%s}`, external, traits)))
+	for _, user := range []string{
+		`{"external_id":"u0","traits":{"age":20,"plan":"pro"}}`,
+		`{"external_id":"huge","traits":{"age":1e999,"list":[-1e999],"plan":"pro"}}`,
+		`{"external_id":"u1","traits":{"age":21,"plan":"pro"}}`,
+	} {
+		want[httpapi.User](t, http.StatusCreated, a.send("POST", "/api/v1/users", user))
 	}
 	const rule = "traits.age > 1"
 	young := a.segment("Young", rule)
@@ -286,6 +288,8 @@ func TestANumberBeyondAllHoldsUpNobody(t *testing.T) {
 	want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": rule}))
 }
 
+// A filter keeps, of the best matches, those whom it names: however few they are, in
+// whichever direction, by segments, and no more than a layer permits.
 func TestMatchesAreFiltered(t *testing.T) {
 	t.Parallel()
 	a := shared(t).signUp()

@@ -14,11 +14,12 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // APIKeys is the read model of API keys.
 type APIKeys struct {
-	Reader
+	readmodel.Reader
 	lookUps *coalesce.Coalescer[[32]byte, foundKey]
 }
 
@@ -96,7 +97,7 @@ func (APIKeys) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 			b.Queue(revokeAPIKey, string(r.Client), string(e.Key))
 		}
 	}
-	return send(ctx, tx, "api keys", &b)
+	return readmodel.Send(ctx, tx, "api keys", &b)
 }
 
 const listAPIKeys = `
@@ -106,15 +107,15 @@ WHERE a.client = $1 AND a.created_position > $2 ORDER BY a.created_position LIMI
 
 func scanAPIKey(k *APIKey) []any {
 	return []any{
-		text(&k.ID), text(&k.Client), text(&k.Name), text(&k.Fingerprint), &k.Scopes, text(&k.IssuedBy),
-		&k.Revoked, &k.CreatedAt, &k.ExpiresAt, &k.LastUsedAt, text(&k.CreatedPosition),
+		readmodel.Text(&k.ID), readmodel.Text(&k.Client), readmodel.Text(&k.Name), readmodel.Text(&k.Fingerprint), &k.Scopes, readmodel.Text(&k.IssuedBy),
+		&k.Revoked, &k.CreatedAt, &k.ExpiresAt, &k.LastUsedAt, readmodel.Text(&k.CreatedPosition),
 	}
 }
 
 // List returns the keys of a client in order of creation, revoked ones too.
 // Faults: building, quarantined, stale.
-func (m APIKeys) List(ctx context.Context, client id.Client, eventual bool, page Page) ([]APIKey, error) {
-	return query(ctx, m.Reader, m, client, eventual, listAPIKeys, []any{string(page.After), page.Limit}, scanAPIKey)
+func (m APIKeys) List(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]APIKey, error) {
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, listAPIKeys, []any{string(page.After), page.Limit}, scanAPIKey)
 }
 
 const keysInForce = ` FROM api_keys a WHERE a.client = $1 AND NOT a.revoked AND (a.expires_at IS NULL OR a.expires_at > now()) AND `
@@ -124,7 +125,7 @@ const keysMadeBy = `SELECT a.id` + keysInForce + `a.issued_by = $2`
 // MadeBy returns the keys in force that a member made.
 // Faults: building, quarantined, stale.
 func (m APIKeys) MadeBy(ctx context.Context, client id.Client, member id.Member) ([]id.Key, error) {
-	return query(ctx, m.Reader, m, client, false, keysMadeBy, []any{string(member)}, func(k *id.Key) []any { return []any{text(k)} })
+	return readmodel.Query(ctx, m.Reader, m, client, false, keysMadeBy, []any{string(member)}, func(k *id.Key) []any { return []any{readmodel.Text(k)} })
 }
 
 const keysBefore = `SELECT count(*)` + keysInForce + `
@@ -134,7 +135,7 @@ const keysBefore = `SELECT count(*)` + keysInForce + `
 // is "".
 // Faults: building, quarantined, stale.
 func (m APIKeys) Before(ctx context.Context, client id.Client, key id.Key) (int, error) {
-	return count(ctx, m.Reader, m, client, false, keysBefore, string(key))
+	return readmodel.Count(ctx, m.Reader, m, client, false, keysBefore, string(key))
 }
 
 const noteUse = `
@@ -211,10 +212,10 @@ func (m APIKeys) byHash(ctx context.Context, hash [32]byte) (APIKey, bool, error
 func (m APIKeys) lookUp(ctx context.Context, hashes [][32]byte) ([]foundKey, error) {
 	found := make([]foundKey, len(hashes))
 	// What the statement fails with, its rows end with.
-	rows, _ := m.Pool.Query(ctx, apiKeysByHash, projector.ID(m), column(hashes, func(h [32]byte) []byte { return h[:] }))
+	rows, _ := m.Pool.Query(ctx, apiKeysByHash, projector.ID(m), readmodel.Column(hashes, func(h [32]byte) []byte { return h[:] }))
 	var n int64
 	var k foundKey
-	_, err := pgx.ForEachRow(rows, []any{&n, text(&k.ID), text(&k.Client), &k.Scopes, &k.Implied, text(&k.IssuedBy), &k.Revoked, &k.ExpiresAt, &k.LastUsedAt, &k.fresh}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&n, readmodel.Text(&k.ID), readmodel.Text(&k.Client), &k.Scopes, &k.Implied, readmodel.Text(&k.IssuedBy), &k.Revoked, &k.ExpiresAt, &k.LastUsedAt, &k.fresh}, func() error {
 		found[n-1], k = k, foundKey{}
 		return nil
 	})

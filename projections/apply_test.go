@@ -1,7 +1,6 @@
 package projections_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/event"
@@ -21,6 +19,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
 	"kindred/testkit"
 )
 
@@ -29,19 +28,19 @@ import (
 func TestAnyBatchesMakeTheSameTables(t *testing.T) {
 	t.Parallel()
 	random := testkit.Random(t)
-	w := newFixture(t)
+	w := projectionstest.New(t)
 	eventful(w, random, 120)
-	for _, r := range w.history() { // some of it stands in the log twice
+	for _, r := range w.History() { // some of it stands in the log twice
 		if random.IntN(3) == 0 && slices.Contains(recordedTwice, r.Type) {
-			w.record(r.Client, string(r.Stream), r.Event)
+			w.Record(r.Client, string(r.Stream), r.Event)
 		}
 	}
 	rest(w)
-	history := w.history()
+	history := w.History()
 	for _, model := range projections.All() {
 		t.Run(model.Name(), func(t *testing.T) {
-			tables := emptyTables(t, w, model)
-			single := tables.after(t, ones(len(history)), history)
+			tables := projectionstest.EmptyTables(t, w, model)
+			single := tables.After(t, ones(len(history)), history)
 			empty := true
 			for _, rows := range single {
 				empty = empty && len(rows) == 0
@@ -51,7 +50,7 @@ func TestAnyBatchesMakeTheSameTables(t *testing.T) {
 			}
 			try := func(sizes ...int) {
 				t.Helper()
-				if diff := cmp.Diff(single, tables.after(t, sizes, history)); diff != "" {
+				if diff := cmp.Diff(single, tables.After(t, sizes, history)); diff != "" {
 					t.Fatalf("batches of %v events (-one by one +these):\n%s", sizes, diff)
 				}
 			}
@@ -70,7 +69,7 @@ func TestAnyBatchesMakeTheSameTables(t *testing.T) {
 			}
 			if selective, ok := model.(projector.Selective); ok {
 				wanted := slices.DeleteFunc(slices.Clone(history), func(r eventstore.Recorded) bool { return !selective.Wants(r.Type) })
-				if diff := cmp.Diff(single, tables.after(t, ones(len(wanted)), wanted)); diff != "" {
+				if diff := cmp.Diff(single, tables.After(t, ones(len(wanted)), wanted)); diff != "" {
 					t.Fatalf("it does not want all that changes it (-all +what it wants):\n%s", diff)
 				}
 			}
@@ -81,10 +80,10 @@ func TestAnyBatchesMakeTheSameTables(t *testing.T) {
 // rest records a sample of each type that a history has none of: nothing that a model wants
 // is missing from it, and who adds an event has no history to change. Samples agree on
 // their ids.
-func rest(w *fixture) {
+func rest(w *projectionstest.Fixture) {
 	w.Helper()
 	registry, seen := event.All(), map[string]bool{}
-	for _, r := range w.history() {
+	for _, r := range w.History() {
 		seen[r.Type] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(registry.Types())) {
@@ -96,16 +95,16 @@ func rest(w *fixture) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		e := must[event.Event](w)(registry.Decode(name, version, data))
+		e := projectionstest.Must[event.Event](w)(registry.Decode(name, version, data))
 		if personal, ok := e.(event.PersonalData); ok {
-			if err := w.log.Vault.Prepare(w.Context(), w.acme, personal.Subject()); err != nil {
+			if err := w.EventLog.Vault.Prepare(w.Context(), w.Acme, personal.Subject()); err != nil {
 				w.Fatal(err)
 			}
 			for _, field := range personal.Personal() {
 				*field.Value = *event.Private([]byte(`{}`))
 			}
 		}
-		w.record(w.acme, "samples-"+name, e)
+		w.Record(w.Acme, "samples-"+name, e)
 	}
 }
 
@@ -127,68 +126,68 @@ func ones(n int) []int {
 type accesses map[id.Member]event.AccessStanding
 
 // change opens a session, ends one, or sets a password.
-func (a accesses) change(w *fixture, random *rand.Rand, member id.Member) {
+func (a accesses) change(w *projectionstest.Fixture, random *rand.Rand, member id.Member) {
 	standing, stream := a[member], "access-"+string(member)
 	standing.Sessions = slices.Clone(standing.Sessions)
 	switch n := len(standing.Sessions); {
 	case n == 0 || random.IntN(2) == 0:
-		one := event.SessionStanding{Session: id.Next[id.Session](w.ids), Hash: []byte{1}, OpenedAt: time.Unix(1_700_000_000, 0)}
+		one := event.SessionStanding{Session: id.Next[id.Session](w.IDs), Hash: []byte{1}, OpenedAt: time.Unix(1_700_000_000, 0)}
 		opened := event.SessionOpened{Member: member, Session: one.Session}
 		if standing.Sessions = append(standing.Sessions, one); n > 2 {
 			opened.Ended, standing.Sessions = []id.Session{standing.Sessions[0].Session}, standing.Sessions[1:]
 		}
 		opened.Standing = standing
-		w.record(w.bolt, stream, opened)
+		w.Record(w.Bolt, stream, opened)
 	case random.IntN(2) == 0:
 		ended := standing.Sessions[0].Session
 		standing.Sessions = standing.Sessions[1:]
-		w.record(w.bolt, stream, event.SessionEnded{Member: member, Session: ended, Standing: standing})
+		w.Record(w.Bolt, stream, event.SessionEnded{Member: member, Session: ended, Standing: standing})
 	default:
 		standing.Changes, standing.Sessions = standing.Changes+1, standing.Sessions[n-1:]
-		w.record(w.bolt, stream, event.MemberPasswordSet{Member: member, PasswordHash: event.Private([]byte("$argon2id$")), Standing: standing})
+		w.Record(w.Bolt, stream, event.MemberPasswordSet{Member: member, PasswordHash: event.Private([]byte("$argon2id$")), Standing: standing})
 	}
 	a[member] = standing
 }
 
 // eventful records a random history of at least so many events, with
 // everything in it that changes a model.
-func eventful(w *fixture, random *rand.Rand, events int) {
+func eventful(w *projectionstest.Fixture, random *rand.Rand, events int) {
 	w.Helper()
 	// What stays, whatever follows: each model has something to hold.
-	for _, client := range []id.Client{w.acme, w.bolt} {
-		w.signUp(client, "company of "+string(client))
+	for _, client := range []id.Client{w.Acme, w.Bolt} {
+		w.SignUp(client, "company of "+string(client))
 	}
-	for _, r := range campaignHistory(random, events/2, w.acme, w.bolt) {
-		w.record(r.Client, "campaigns", r.Event)
+	for _, r := range campaignHistory(random, events/2, w.Acme, w.Bolt) {
+		w.Record(r.Client, "campaigns", r.Event)
 	}
-	w.record(w.acme, "campaigns",
+	w.Record(w.Acme, "campaigns",
 		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_erased", User: "usr_erased", Kind: "impression"},
 		event.EndUserErased{User: "usr_erased"},
 		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_late", User: "usr_erased", Kind: "impression"},
 		event.CampaignEngagementRecorded{Campaign: "cam_0", Impression: "ipr_late", User: "usr_erased", Kind: "click"})
-	w.record("", "slug-left-open", event.Reserved{Client: w.acme})
-	sandbox, gone := id.NextSandbox(w.ids, w.acme), id.NextSandbox(w.ids, w.acme)
-	w.record(w.acme, "sandboxes", event.SandboxAdded{Sandbox: sandbox, Name: "ci", ExpiresAt: new(time.Unix(1_700_000_000, 0).UTC())},
+	w.Record("", "slug-left-open", event.Reserved{Client: w.Acme})
+	sandbox, gone := id.NextSandbox(w.IDs, w.Acme), id.NextSandbox(w.IDs, w.Acme)
+	w.Record(w.Acme, "sandboxes", event.SandboxAdded{Sandbox: sandbox, Name: "ci", ExpiresAt: new(time.Unix(1_700_000_000, 0).UTC())},
 		event.SandboxAdded{Sandbox: gone, Name: "gone"}, event.SandboxRemoved{Sandbox: gone})
-	w.record(sandbox, "client-"+string(sandbox), event.SandboxOpened{Client: sandbox, Parent: w.acme, Name: "ci", Slug: "acme--ci"})
-	w.record(sandbox, "sandbox-"+string(sandbox), event.ClockMoved{Client: sandbox, MovedMicros: 5, AheadMicros: 5},
+	w.Record(sandbox, "client-"+string(sandbox), event.SandboxOpened{Client: sandbox, Parent: w.Acme, Name: "ci", Slug: "acme--ci"})
+	w.Record(sandbox, "sandbox-"+string(sandbox), event.ClockMoved{Client: sandbox, MovedMicros: 5, AheadMicros: 5},
 		event.ClockMoved{Client: sandbox, MovedMicros: 2, AheadMicros: 7})
-	w.revoke(w.bolt, w.issue(w.bolt, "a key that is revoked"))
-	stays, opened := id.Next[id.Member](w.ids), event.SessionStanding{Session: id.Next[id.Session](w.ids), Hash: []byte{1}, OpenedAt: time.Unix(1_700_000_000, 0)}
-	w.record(w.bolt, "client-"+string(w.bolt), addedMember(stays, "viewer"))
-	w.record(w.bolt, "access-"+string(stays), event.SessionOpened{
+	w.Revoke(w.Bolt, w.Issue(w.Bolt, "a key that is revoked"))
+	stays, opened := id.Next[id.Member](w.IDs), event.SessionStanding{Session: id.Next[id.Session](w.IDs), Hash: []byte{1}, OpenedAt: time.Unix(1_700_000_000, 0)}
+	w.Record(w.Bolt, "client-"+string(w.Bolt), projectionstest.AddedMember(stays, "viewer"))
+	w.Record(w.Bolt, "access-"+string(stays), event.SessionOpened{
 		Member: stays, Session: opened.Session, Standing: event.AccessStanding{Sessions: []event.SessionStanding{opened}},
 	})
-	w.subscribe(w.bolt, "https://example.com/bolt")
-	ada, bob := w.create(w.bolt, "ada", `{}`), w.create(w.bolt, "bob", `{}`)
-	w.match(w.bolt, ada, bob, 0.5)
-	w.match(w.bolt, ada, bob, 0.75)
-	w.segment(w.bolt, event.SegmentDefined{Segment: segmentIDs[3], Name: "odd", Rule: event.Private([]byte(`traits.n != 2`))})
-	w.segment(w.bolt, event.SegmentReady{})
-	layer := w.define(w.bolt, "a layer that stays")
-	w.grant(w.bolt, layer, ada, true)
-	w.interact(w.bolt, ada, bob, "click", 2)
-	w.record(w.bolt, "ended", event.DeliveriesEnded{Webhook: "whk_1", Deliveries: []event.Ending{{State: "delivered", Attempts: 1}, {State: "dropped", Attempts: 6}}})
+	w.Subscribe(w.Bolt, "https://example.com/bolt")
+	ada, bob := w.Create(w.Bolt, "ada", `{}`), w.Create(w.Bolt, "bob", `{}`)
+	w.Match(w.Bolt, ada, bob, 0.5)
+	w.Match(w.Bolt, ada, bob, 0.75)
+	w.Segment(w.Bolt, event.SegmentDefined{Segment: projectionstest.SegmentIDs[3], Name: "odd", Rule: event.Private([]byte(`traits.n != 2`))})
+	w.Segment(w.Bolt, event.SegmentReady{})
+	layer := w.Define(w.Bolt, "a layer that stays")
+	w.Grant(w.Bolt, layer, ada, true)
+	w.Interact(w.Bolt, ada, bob, "click", 2)
+	w.Record(w.Bolt, "ended", event.DeliveriesEnded{Webhook: "whk_1", Deliveries: []event.Ending{{State: "delivered", Attempts: 1}, {State: "dropped", Attempts: 6}}})
 
 	type user struct {
 		client     id.Client
@@ -204,45 +203,45 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 		members []id.Member
 		access  = accesses{}
 		claims  []string
-		layers  = []id.ConsentLayer{w.define(w.acme, "the first layer")}
+		layers  = []id.ConsentLayer{w.Define(w.Acme, "the first layer")}
 	)
-	client := func() id.Client { return []id.Client{w.acme, w.bolt}[random.IntN(2)] }
+	client := func() id.Client { return []id.Client{w.Acme, w.Bolt}[random.IntN(2)] }
 	for n := range events {
 		traits := fmt.Sprintf(`{"n":%d}`, n)
 		if n%10 == 0 {
 			c := client()
-			w.record(c, "traitschema-"+string(c), []event.Event{
+			w.Record(c, "traitschema-"+string(c), []event.Event{
 				event.TraitSchemaInferred{Client: c, Users: n, Schema: event.Private([]byte(`{"traits":[]}`))},
 				event.TraitSchemaOverridden{Overrides: map[string]event.TraitOverride{traits: {Type: "number"}}},
 			}[random.IntN(2)])
 		}
 		if n%7 == 0 {
-			changeSegments(w, random, w.acme)
+			projectionstest.ChangeSegments(w, random, w.Acme)
 		}
 		switch choice := random.IntN(24); {
 		case choice < 4 || len(users) < 2:
 			u := user{client: client(), external: fmt.Sprint("person ", n)}
-			u.id = w.create(u.client, u.external, traits)
+			u.id = w.Create(u.client, u.external, traits)
 			users = append(users, u)
 		case choice < 6:
 			u := users[random.IntN(len(users))]
-			w.change(u.client, u.id, traits)
+			w.Change(u.client, u.id, traits)
 		case choice < 8:
 			i := random.IntN(len(users))
 			if random.IntN(3) == 0 { // a consent is on its way when the user is erased
-				w.recordUser(users[i].client, users[i].id, event.EndUserErased{User: users[i].id})
-				w.grant(users[i].client, layers[0], users[i].id, true)
+				w.RecordUser(users[i].client, users[i].id, event.EndUserErased{User: users[i].id})
+				w.Grant(users[i].client, layers[0], users[i].id, true)
 			} else {
-				w.erase(users[i].client, users[i].id)
+				w.Erase(users[i].client, users[i].id)
 			}
 			erased = append(erased, users[i])
 			users = append(users[:i], users[i+1:]...)
 		case choice < 9 && len(erased) > 0:
 			u := erased[len(erased)-1]
 			erased = erased[:len(erased)-1]
-			w.forget(u.client, u.id)
+			w.Forget(u.client, u.id)
 			u.generation++
-			u.id = w.createAgain(u.client, u.external, u.generation, traits)
+			u.id = w.CreateAgain(u.client, u.external, u.generation, traits)
 			users = append(users, u)
 		case choice < 13: // few users, so that pairs come again; some matches come after an erasure
 			few := min(len(users), 3)
@@ -250,13 +249,13 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 			if len(erased) > 0 && random.IntN(8) == 0 {
 				with = erased[random.IntN(len(erased))]
 			}
-			w.match(of.client, of.id, with.id, random.Float64())
-			w.interact(of.client, of.id, with.id, []string{"impression", "click", "dismiss", "conversion"}[random.IntN(4)], random.IntN(9))
+			w.Match(of.client, of.id, with.id, random.Float64())
+			w.Interact(of.client, of.id, with.id, []string{"impression", "click", "dismiss", "conversion"}[random.IntN(4)], random.IntN(9))
 		case choice < 14:
-			hooks = append(hooks, w.subscribe(w.acme, "https://example.com"))
+			hooks = append(hooks, w.Subscribe(w.Acme, "https://example.com"))
 		case choice < 16 && len(hooks) > 0:
 			hook := hooks[random.IntN(len(hooks))]
-			w.webhook(w.acme, hook, []event.Event{
+			w.Webhook(w.Acme, hook, []event.Event{
 				event.WebhookPaused{Webhook: hook},
 				event.WebhookResumed{Webhook: hook},
 				event.WebhookChanged{Webhook: hook, WebhookAddress: event.At(fmt.Sprint("https://example.com/", n)), EventTypes: []string{"match.computed"}},
@@ -264,133 +263,75 @@ func eventful(w *fixture, random *rand.Rand, events int) {
 				event.WebhookRemoved{Webhook: hook},
 			}[random.IntN(5)])
 		case choice < 17 && len(keys) > 0 && random.IntN(2) == 0:
-			w.revoke(w.acme, keys[random.IntN(len(keys))])
+			w.Revoke(w.Acme, keys[random.IntN(len(keys))])
 		case choice < 17:
-			keys = append(keys, w.issue(w.acme, fmt.Sprint("key ", n)))
+			keys = append(keys, w.Issue(w.Acme, fmt.Sprint("key ", n)))
 		case choice < 18 && len(members) > 0 && random.IntN(2) == 0:
 			access.change(w, random, members[random.IntN(len(members))])
 		case choice < 18 && len(members) > 0 && random.IntN(2) == 0:
-			w.record(w.bolt, "client-"+string(w.bolt), event.MemberRemoved{Member: members[0]})
+			w.Record(w.Bolt, "client-"+string(w.Bolt), event.MemberRemoved{Member: members[0]})
 			members = members[1:]
 		case choice < 18:
-			members = append(members, id.Next[id.Member](w.ids))
-			w.record(w.bolt, "client-"+string(w.bolt), addedMember(members[len(members)-1], "viewer"))
+			members = append(members, id.Next[id.Member](w.IDs))
+			w.Record(w.Bolt, "client-"+string(w.Bolt), projectionstest.AddedMember(members[len(members)-1], "viewer"))
 		case choice < 19:
-			w.record(w.acme, "client-"+string(w.acme), event.ClientRenamed{Client: w.acme, Name: fmt.Sprint("name ", n)},
-				event.ClientSettingsChanged{Client: w.acme, Settings: event.Settings{WebhookUserIDs: "external_id"}})
+			w.Record(w.Acme, "client-"+string(w.Acme), event.ClientRenamed{Client: w.Acme, Name: fmt.Sprint("name ", n)},
+				event.ClientSettingsChanged{Client: w.Acme, Settings: event.Settings{WebhookUserIDs: "external_id"}})
 		case choice < 22:
 			u := users[random.IntN(min(len(users), 5))]
-			w.grant(u.client, layers[random.IntN(len(layers))], u.id, random.IntN(3) > 0)
+			w.Grant(u.client, layers[random.IntN(len(layers))], u.id, random.IntN(3) > 0)
 		case choice < 23:
 			i := random.IntN(len(layers))
 			switch random.IntN(4) {
 			case 0:
-				w.layer(w.acme, layers[i], event.ConsentLayerRetired{Layer: layers[i]})
+				w.Layer(w.Acme, layers[i], event.ConsentLayerRetired{Layer: layers[i]})
 			case 1:
-				w.layer(w.acme, layers[i], event.ConsentLayerChanged{Layer: layers[i], Name: traits, TraitPaths: []string{"n"}})
+				w.Layer(w.Acme, layers[i], event.ConsentLayerChanged{Layer: layers[i], Name: traits, TraitPaths: []string{"n"}})
 			default:
-				layers = append(layers, w.define(w.acme, traits))
+				layers = append(layers, w.Define(w.Acme, traits))
 			}
 		case len(claims) > 0 && random.IntN(2) == 0:
-			w.record("", claims[0], event.Released{Client: w.acme})
+			w.Record("", claims[0], event.Released{Client: w.Acme})
 			if random.IntN(2) == 0 {
-				w.record("", claims[0], event.Reserved{Client: w.bolt})
-				w.record("", claims[0], event.Confirmed{Client: w.bolt})
+				w.Record("", claims[0], event.Reserved{Client: w.Bolt})
+				w.Record("", claims[0], event.Confirmed{Client: w.Bolt})
 			}
 			claims = claims[1:]
 		default:
 			claims = append(claims, fmt.Sprintf("slug-%d", n))
-			w.record("", claims[len(claims)-1], event.Reserved{Client: w.acme})
+			w.Record("", claims[len(claims)-1], event.Reserved{Client: w.Acme})
 		}
 	}
-}
-
-// modelTables are the empty tables of a model in a transaction that is never
-// committed.
-type modelTables struct {
-	tx    pgx.Tx
-	model projector.ReadModel
-	log   *eventstore.Log
-	names []string
-}
-
-func emptyTables(t *testing.T, w *fixture, model projector.ReadModel) modelTables {
-	t.Helper()
-	tx, err := w.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-	for _, ddl := range []string{`CREATE SCHEMA trial`, `SET LOCAL search_path TO trial, public`, model.Schema()} {
-		if _, err := tx.Exec(t.Context(), ddl); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rows, err := tx.Query(t.Context(), `SELECT tablename FROM pg_tables WHERE schemaname = 'trial' ORDER BY 1`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return modelTables{tx, model, w.log, must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))}
-}
-
-// after returns every row, as text, once a history was applied in batches of
-// these sizes. The tables are empty again then.
-func (m modelTables) after(t *testing.T, sizes []int, history []eventstore.Recorded) map[string][]string {
-	t.Helper()
-	tx, err := m.tx.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}()
-	for _, n := range sizes {
-		if err := projector.Apply(t.Context(), m.model, tx, m.log, history[:n]); err != nil {
-			t.Fatal(err)
-		}
-		history = history[n:]
-	}
-	found := map[string][]string{}
-	for _, name := range m.names {
-		rows, err := tx.Query(t.Context(), `SELECT t::text FROM `+pgx.Identifier{name}.Sanitize()+` t ORDER BY 1`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found[name] = must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))
-	}
-	return found
 }
 
 // TestNoTableNamesWhoWasErased has all that can be said of a user said before
 // the erasure, and again after it, as by commands that had found the user.
 func TestNoTableNamesWhoWasErased(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	ada, bob, layer := w.create(w.acme, "ada", `{}`), w.create(w.acme, "bob", `{}`), w.define(w.acme, "a layer")
-	campaign := id.Next[id.Campaign](w.ids)
-	w.record(w.acme, "campaign", event.CampaignDrafted{Campaign: campaign})
+	w := projectionstest.New(t)
+	ada, bob, layer := w.Create(w.Acme, "ada", `{}`), w.Create(w.Acme, "bob", `{}`), w.Define(w.Acme, "a layer")
+	campaign := id.Next[id.Campaign](w.IDs)
+	w.Record(w.Acme, "campaign", event.CampaignDrafted{Campaign: campaign})
 	say := func() {
-		w.match(w.acme, ada, bob, 0.5)
-		w.match(w.acme, bob, ada, 0.5)
-		w.interact(w.acme, ada, bob, "dismiss", 0)
-		w.interact(w.acme, bob, ada, "click", 1)
-		w.grant(w.acme, layer, ada, true)
-		shown := event.CampaignEngagementRecorded{Campaign: campaign, User: ada, Impression: id.Next[id.Impression](w.ids), Kind: "impression"}
+		w.Match(w.Acme, ada, bob, 0.5)
+		w.Match(w.Acme, bob, ada, 0.5)
+		w.Interact(w.Acme, ada, bob, "dismiss", 0)
+		w.Interact(w.Acme, bob, ada, "click", 1)
+		w.Grant(w.Acme, layer, ada, true)
+		shown := event.CampaignEngagementRecorded{Campaign: campaign, User: ada, Impression: id.Next[id.Impression](w.IDs), Kind: "impression"}
 		answer := shown
 		answer.Kind = "click"
-		w.record(w.acme, "campaign", shown, answer)
+		w.Record(w.Acme, "campaign", shown, answer)
 	}
 	say()
-	w.recordUser(w.acme, ada, event.EndUserErased{User: ada})
+	w.RecordUser(w.Acme, ada, event.EndUserErased{User: ada})
 	say()
-	history := w.history()
+	history := w.History()
 	for _, model := range projections.All() {
 		t.Run(model.Name(), func(t *testing.T) {
-			tables := emptyTables(t, w, model)
+			tables := projectionstest.EmptyTables(t, w, model)
 			for _, sizes := range [][]int{ones(len(history)), {len(history)}} {
-				for table, rows := range tables.after(t, sizes, history) {
+				for table, rows := range tables.After(t, sizes, history) {
 					if strings.HasSuffix(table, "_erased") || table == "users" || table == "history_events" || table == "public_events" {
 						continue // they say that the user was erased, and what is in the log; ids of users stay in that
 					}
@@ -406,9 +347,9 @@ func TestNoTableNamesWhoWasErased(t *testing.T) {
 }
 
 func TestAFieldThatWasNotSealedIsTheEventsFault(t *testing.T) {
-	w := newFixture(t)
-	tables := emptyTables(t, w, projections.Users{})
-	err := tables.model.Apply(t.Context(), tables.tx, []eventstore.Recorded{{Event: event.EndUserCreated{User: "usr_1", Traits: &event.Personal{}}}})
+	w := projectionstest.New(t)
+	tables := projectionstest.EmptyTables(t, w, projections.Users{})
+	err := tables.Model.Apply(t.Context(), tables.TX, []eventstore.Recorded{{Event: event.EndUserCreated{User: "usr_1", Traits: &event.Personal{}}}})
 	if _, server := errors.AsType[*pgconn.PgError](err); err == nil || server {
 		t.Errorf("got %v, want what is wrong with the event", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"kindred/domain/id"
+	"kindred/projections/readmodel"
 )
 
 // What needs somebody, as the models know it that keep it. None of these waits for a
@@ -29,8 +30,8 @@ type DriftingCluster struct {
 // the worst first.
 // Faults: building, quarantined, stale.
 func (m Clusters) Drifting(ctx context.Context, client id.Client, limit int) ([]DriftingCluster, error) {
-	return query(ctx, m.Reader, m, client, true, driftingClusters, []any{limit}, func(d *DriftingCluster) []any {
-		return []any{text(&d.Cluster), text(&d.Layer), text(&d.Run), text(&d.Severity), &d.At}
+	return readmodel.Query(ctx, m.Reader, m, client, true, driftingClusters, []any{limit}, func(d *DriftingCluster) []any {
+		return []any{readmodel.Text(&d.Cluster), readmodel.Text(&d.Layer), readmodel.Text(&d.Run), readmodel.Text(&d.Severity), &d.At}
 	})
 }
 
@@ -64,7 +65,7 @@ WHERE a.client = $1 AND NOT a.revoked AND a.expires_at > $2 AND a.expires_at <= 
 // Expiring returns the keys that expire between two times, the first of them first.
 // Faults: building, quarantined, stale.
 func (m APIKeys) Expiring(ctx context.Context, client id.Client, from, to time.Time, limit int) ([]APIKey, error) {
-	return query(ctx, m.Reader, m, client, true, expiringKeys, []any{from, to, limit}, func(k *APIKey) []any {
-		return []any{text(&k.ID), &k.ExpiresAt}
+	return readmodel.Query(ctx, m.Reader, m, client, true, expiringKeys, []any{from, to, limit}, func(k *APIKey) []any {
+		return []any{readmodel.Text(&k.ID), &k.ExpiresAt}
 	})
 }

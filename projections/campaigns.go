@@ -16,10 +16,11 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // Campaigns is the read model of campaigns and of what came of them.
-type Campaigns struct{ Reader }
+type Campaigns struct{ readmodel.Reader }
 
 // Campaign is a campaign with its totals.
 type Campaign struct {
@@ -65,7 +66,7 @@ func (Campaigns) Wants(t string) bool {
 // Version of the read model's tables.
 func (Campaigns) Version() int { return 5 }
 
-const campaignClocks clocks = "campaign_clocks"
+const campaignClocks readmodel.Clocks = "campaign_clocks"
 
 // Schema of the read model. Slots are quarters of an hour: the hours and the
 // days of every time zone are made of them. An erased user's impressions stay,
@@ -131,7 +132,7 @@ CREATE TABLE campaign_erased (
 	client  text COLLATE "C" NOT NULL,
 	user_id text COLLATE "C" NOT NULL,
 	PRIMARY KEY (client, user_id)
-);` + campaignClocks.schema()
+);` + campaignClocks.Table()
 }
 
 // Indexes of the read model (projector.LateIndexed).
@@ -155,26 +156,26 @@ WHERE c.client = $1 AND c.created_position > $2`
 // List returns the campaigns of a client in order of creation; status selects
 // those that have it, nil all.
 // Faults: building, quarantined, stale.
-func (m Campaigns) List(ctx context.Context, client id.Client, eventual bool, status *string, page Page) ([]Campaign, error) {
-	w := where{listCampaigns, []any{string(page.After)}}
+func (m Campaigns) List(ctx context.Context, client id.Client, eventual bool, status *string, page readmodel.Page) ([]Campaign, error) {
+	w := readmodel.Where{SQL: listCampaigns, Args: []any{string(page.After)}}
 	if status != nil {
-		w.and(campaignsIn, *status)
+		w.And(campaignsIn, *status)
 	}
-	w.and(campaignsPage, page.Limit)
-	return m.campaigns(ctx, client, eventual, w.sql, w.args...)
+	w.And(campaignsPage, page.Limit)
+	return m.campaigns(ctx, client, eventual, w.SQL, w.Args...)
 }
 
 // Get returns one campaign, or fails with a fault of kind Missing.
 // Faults: building, campaign_unknown, quarantined, stale.
 func (m Campaigns) Get(ctx context.Context, client id.Client, eventual bool, campaign id.Campaign) (Campaign, error) {
 	found, err := m.campaigns(ctx, client, eventual, getCampaign, string(campaign))
-	return only(found, err, fault.New(fault.Missing, "campaign_unknown", "There is no such campaign."))
+	return readmodel.Only(found, err, fault.New(fault.Missing, "campaign_unknown", "There is no such campaign."))
 }
 
 func (m Campaigns) campaigns(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Campaign, error) {
-	return query(ctx, m.Reader, m, client, eventual, sql, args, func(c *Campaign) []any {
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, sql, args, func(c *Campaign) []any {
 		return []any{
-			text(&c.ID), text(&c.CreatedPosition), document(&c.CampaignTerms), text(&c.Status), &c.SpentMinor, &c.Revision,
+			readmodel.Text(&c.ID), readmodel.Text(&c.CreatedPosition), readmodel.Document(&c.CampaignTerms), readmodel.Text(&c.Status), &c.SpentMinor, &c.Revision,
 			(*zeronull.Timestamptz)(&c.StartedAt), &c.CreatedAt, &c.UpdatedAt,
 			&c.Spends, &c.Impressions, &c.Engaged, &c.Clicks, &c.Conversions, &c.Reach,
 		}
@@ -195,10 +196,10 @@ func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Imp
 		at       time.Time
 		position eventstore.Position
 	}
-	rows, err := query(ctx, m.Reader, m, client, false, findImpression, []any{string(impression)}, func(r *row) []any {
-		return []any{text(&r.campaign), text(&r.user), &r.at, text(&r.position)}
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, false, findImpression, []any{string(impression)}, func(r *row) []any {
+		return []any{readmodel.Text(&r.campaign), readmodel.Text(&r.user), &r.at, readmodel.Text(&r.position)}
 	})
-	r, err := only(rows, err, fault.New(fault.Missing, "impression_unknown", "There is no such impression of this campaign."))
+	r, err := readmodel.Only(rows, err, fault.New(fault.Missing, "impression_unknown", "There is no such impression of this campaign."))
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}
@@ -235,7 +236,7 @@ func (m Campaigns) Due(ctx context.Context, now time.Time, limit int) (map[id.Ca
 		client   id.Client
 		campaign id.Campaign
 	)
-	_, err = pgx.ForEachRow(rows, []any{text(&client), text(&campaign)}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{readmodel.Text(&client), readmodel.Text(&campaign)}, func() error {
 		due[campaign] = client
 		return nil
 	})
@@ -267,7 +268,7 @@ var ErrZoneUnknown = errors.New("the database does not know the time zone")
 // or "month" in a time zone of the IANA database, else it is ErrZoneUnknown.
 // Faults: building, quarantined, stale.
 func (m Campaigns) Series(ctx context.Context, client id.Client, eventual bool, campaign id.Campaign, unit string, zone *time.Location) ([]Interval, error) {
-	intervals, err := query(ctx, m.Reader, m, client, eventual, campaignSeries,
+	intervals, err := readmodel.Query(ctx, m.Reader, m, client, eventual, campaignSeries,
 		[]any{string(campaign), unit, zone.String(), maxIntervals}, func(i *Interval) []any {
 			return []any{&i.Start, &i.SpentMinor, &i.Spends, &i.Impressions, &i.Engaged, &i.Clicks, &i.Conversions}
 		})

@@ -14,6 +14,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // slotLength divides the hours of every time zone.
@@ -25,7 +26,7 @@ func (Campaigns) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 	var moved pgx.Batch
 	for _, r := range batch {
 		if e, ok := r.Event.(event.ClockMoved); ok {
-			campaignClocks.move(&moved, e)
+			campaignClocks.Move(&moved, e)
 			continue
 		}
 		if e, erased := r.Event.(event.EndUserErased); erased {
@@ -34,7 +35,7 @@ func (Campaigns) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 				return err
 			}
 			for _, sql := range []string{noteCampaignErased, eraseImpressions, eraseCampaignUsers} {
-				if err := do(ctx, tx, "erase a user's impressions", sql, string(r.Client), string(e.User)); err != nil {
+				if err := readmodel.Do(ctx, tx, "erase a user's impressions", sql, string(r.Client), string(e.User)); err != nil {
 					return err
 				}
 			}
@@ -42,7 +43,7 @@ func (Campaigns) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 		}
 		b.add(r)
 	}
-	if err := send(ctx, tx, "clocks of campaigns", &moved); err != nil {
+	if err := readmodel.Send(ctx, tx, "clocks of campaigns", &moved); err != nil {
 		return err
 	}
 	return b.flush(ctx, tx)
@@ -198,18 +199,18 @@ func (b *campaignBatch) writeImpressions(ctx context.Context, tx pgx.Tx) error {
 		return r.Event.(event.CampaignEngagementRecorded)
 	}
 	rows, err := tx.Query(ctx, insertImpressions,
-		column(b.impressions, func(r eventstore.Recorded) string { return string(r.Client) }),
-		column(b.impressions, func(r eventstore.Recorded) string { return string(shown(r).Impression) }),
-		column(b.impressions, func(r eventstore.Recorded) string { return string(shown(r).Campaign) }),
-		column(b.impressions, func(r eventstore.Recorded) string { return string(shown(r).User) }),
-		column(b.impressions, func(r eventstore.Recorded) time.Time { return r.RecordedAt }),
-		column(b.impressions, func(r eventstore.Recorded) string { return string(r.Position) }),
+		readmodel.Column(b.impressions, func(r eventstore.Recorded) string { return string(r.Client) }),
+		readmodel.Column(b.impressions, func(r eventstore.Recorded) string { return string(shown(r).Impression) }),
+		readmodel.Column(b.impressions, func(r eventstore.Recorded) string { return string(shown(r).Campaign) }),
+		readmodel.Column(b.impressions, func(r eventstore.Recorded) string { return string(shown(r).User) }),
+		readmodel.Column(b.impressions, func(r eventstore.Recorded) time.Time { return r.RecordedAt }),
+		readmodel.Column(b.impressions, func(r eventstore.Recorded) string { return string(r.Position) }),
 	)
 	if err != nil {
 		return fmt.Errorf("insert impressions: %w", err)
 	}
 	fresh, key := map[impressionKey]bool{}, impressionKey{}
-	_, err = pgx.ForEachRow(rows, []any{text(&key.client), text(&key.impression)}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{readmodel.Text(&key.client), readmodel.Text(&key.impression)}, func() error {
 		fresh[key] = true
 		return nil
 	})
@@ -247,9 +248,9 @@ func (b *campaignBatch) writeAnswers(ctx context.Context, tx pgx.Tx) error {
 		return cmp.Or(cmp.Compare(x.client, y.client), cmp.Compare(x.impression, y.impression))
 	})
 	rows, err := tx.Query(ctx, addAnswers,
-		column(keys, func(k impressionKey) string { return string(k.client) }),
-		column(keys, func(k impressionKey) string { return string(k.impression) }),
-		column(keys, func(k impressionKey) int64 { return b.answers[k] }),
+		readmodel.Column(keys, func(k impressionKey) string { return string(k.client) }),
+		readmodel.Column(keys, func(k impressionKey) string { return string(k.impression) }),
+		readmodel.Column(keys, func(k impressionKey) int64 { return b.answers[k] }),
 	)
 	if err != nil {
 		return fmt.Errorf("count answers: %w", err)
@@ -260,7 +261,7 @@ func (b *campaignBatch) writeAnswers(ctx context.Context, tx pgx.Tx) error {
 		shown time.Time
 		first bool
 	)
-	_, err = pgx.ForEachRow(rows, []any{text(&of.client), text(&of.campaign), text(&user), &shown, &first}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{readmodel.Text(&of.client), readmodel.Text(&of.campaign), readmodel.Text(&user), &shown, &first}, func() error {
 		if !first {
 			return nil
 		}
@@ -294,11 +295,11 @@ func (b *campaignBatch) writeUsers(ctx context.Context, tx pgx.Tx) error {
 		return cmp.Or(x.compare(y.campaignKey), cmp.Compare(x.user, y.user))
 	})
 	rows, err := tx.Query(ctx, upsertCampaignUsers,
-		column(keys, func(k campaignUser) string { return string(k.client) }),
-		column(keys, func(k campaignUser) string { return string(k.campaign) }),
-		column(keys, func(k campaignUser) string { return string(k.user) }),
-		column(keys, func(k campaignUser) int64 { return b.users[k].impressions }),
-		column(keys, func(k campaignUser) int64 { return b.users[k].engaged }),
+		readmodel.Column(keys, func(k campaignUser) string { return string(k.client) }),
+		readmodel.Column(keys, func(k campaignUser) string { return string(k.campaign) }),
+		readmodel.Column(keys, func(k campaignUser) string { return string(k.user) }),
+		readmodel.Column(keys, func(k campaignUser) int64 { return b.users[k].impressions }),
+		readmodel.Column(keys, func(k campaignUser) int64 { return b.users[k].engaged }),
 	)
 	if err != nil {
 		return fmt.Errorf("count users: %w", err)
@@ -307,7 +308,7 @@ func (b *campaignBatch) writeUsers(ctx context.Context, tx pgx.Tx) error {
 		of    campaignKey
 		fresh bool
 	)
-	_, err = pgx.ForEachRow(rows, []any{text(&of.client), text(&of.campaign), &fresh}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{readmodel.Text(&of.client), readmodel.Text(&of.campaign), &fresh}, func() error {
 		if fresh {
 			entry(b.added, of).reach++
 		}
@@ -336,12 +337,12 @@ func (b *campaignBatch) writeSlots(ctx context.Context, tx pgx.Tx) error {
 	}
 	keys := slices.SortedFunc(maps.Keys(b.slots), func(x, y slotKey) int { return cmp.Or(x.compare(y.campaignKey), x.slot.Compare(y.slot)) })
 	count := func(of func(*slotAdded) int64) []int64 {
-		return column(keys, func(k slotKey) int64 { return of(b.slots[k]) })
+		return readmodel.Column(keys, func(k slotKey) int64 { return of(b.slots[k]) })
 	}
-	return do(ctx, tx, "count slots", upsertSlots,
-		column(keys, func(k slotKey) string { return string(k.client) }),
-		column(keys, func(k slotKey) string { return string(k.campaign) }),
-		column(keys, func(k slotKey) time.Time { return k.slot }),
+	return readmodel.Do(ctx, tx, "count slots", upsertSlots,
+		readmodel.Column(keys, func(k slotKey) string { return string(k.client) }),
+		readmodel.Column(keys, func(k slotKey) string { return string(k.campaign) }),
+		readmodel.Column(keys, func(k slotKey) time.Time { return k.slot }),
 		count(func(s *slotAdded) int64 { return s.spentMinor }), count(func(s *slotAdded) int64 { return s.Spends }),
 		count(func(s *slotAdded) int64 { return s.Impressions }), count(func(s *slotAdded) int64 { return s.Engaged }),
 		count(func(s *slotAdded) int64 { return s.Clicks }), count(func(s *slotAdded) int64 { return s.Conversions }),
@@ -362,12 +363,12 @@ func (b *campaignBatch) writeTotals(ctx context.Context, tx pgx.Tx) error {
 	}
 	keys := slices.SortedFunc(maps.Keys(b.added), campaignKey.compare)
 	count := func(of func(*campaignAdded) int64) []int64 {
-		return column(keys, func(k campaignKey) int64 { return of(b.added[k]) })
+		return readmodel.Column(keys, func(k campaignKey) int64 { return of(b.added[k]) })
 	}
-	return do(ctx, tx, "count totals", updateTotals,
-		column(keys, func(k campaignKey) string { return string(k.client) }),
-		column(keys, func(k campaignKey) string { return string(k.campaign) }),
-		column(keys, func(k campaignKey) *int64 { return b.added[k].spent }),
+	return readmodel.Do(ctx, tx, "count totals", updateTotals,
+		readmodel.Column(keys, func(k campaignKey) string { return string(k.client) }),
+		readmodel.Column(keys, func(k campaignKey) string { return string(k.campaign) }),
+		readmodel.Column(keys, func(k campaignKey) *int64 { return b.added[k].spent }),
 		count(func(a *campaignAdded) int64 { return a.Spends }), count(func(a *campaignAdded) int64 { return a.Impressions }),
 		count(func(a *campaignAdded) int64 { return a.Engaged }), count(func(a *campaignAdded) int64 { return a.Clicks }),
 		count(func(a *campaignAdded) int64 { return a.Conversions }), count(func(a *campaignAdded) int64 { return a.reach }),
@@ -403,7 +404,7 @@ func (b *campaignBatch) writeChanges(ctx context.Context, tx pgx.Tx) error {
 		}
 		statements.Queue(setDue, string(k.client), string(k.campaign))
 	}
-	return send(ctx, tx, "campaigns", &statements)
+	return readmodel.Send(ctx, tx, "campaigns", &statements)
 }
 
 func queueChange(statements *pgx.Batch, of campaignKey, r eventstore.Recorded) error {

@@ -7,6 +7,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // Showable is a running campaign that a user has not seen too often.
@@ -48,9 +49,9 @@ ORDER BY c.created_position LIMIT $5`
 // often as their frequency caps allow, whomever they are for: a page, in order of
 // creation. since begins the window of what was unanswered.
 // Faults: building, quarantined, stale.
-func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, p Page) ([]Showable, error) {
-	return query(ctx, m.Reader, m, client, false, showableCampaigns, []any{string(user), now, since, p.Limit, string(p.After), event.MaxDrift}, func(s *Showable) []any {
-		return []any{text(&s.ID), text(&s.CreatedPosition), document(&s.CampaignTerms), &s.SpentMinor, &s.StartedAt, &s.Impressions, &s.Clicks, &s.Unanswered}
+func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, p readmodel.Page) ([]Showable, error) {
+	return readmodel.Query(ctx, m.Reader, m, client, false, showableCampaigns, []any{string(user), now, since, p.Limit, string(p.After), event.MaxDrift}, func(s *Showable) []any {
+		return []any{readmodel.Text(&s.ID), readmodel.Text(&s.CreatedPosition), readmodel.Document(&s.CampaignTerms), &s.SpentMinor, &s.StartedAt, &s.Impressions, &s.Clicks, &s.Unanswered}
 	})
 }
 
@@ -62,7 +63,7 @@ SELECT c.id FROM campaigns c WHERE c.client = $1 AND c.status IN ('draft', 'sche
 // segment; "" where there is none.
 // Faults: building, quarantined, stale.
 func (m Campaigns) Naming(ctx context.Context, client id.Client, segment id.Segment) (id.Campaign, error) {
-	found, err := query(ctx, m.Reader, m, client, false, campaignNaming, []any{string(segment)}, func(c *id.Campaign) []any { return []any{text(c)} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, false, campaignNaming, []any{string(segment)}, func(c *id.Campaign) []any { return []any{readmodel.Text(c)} })
 	if err != nil || len(found) == 0 {
 		return "", err
 	}

@@ -13,18 +13,21 @@ import (
 	"kindred/eventstore/projector"
 	"kindred/projections"
 	"kindred/projections/feeds"
+	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 )
 
 func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Campaigns{})
-	user, now := id.Next[id.User](w.ids), time.Now()
+	w := projectionstest.New(t)
+	w.Follow(projections.Campaigns{})
+	user, now := id.Next[id.User](w.IDs), time.Now()
 	soon, past := now.Add(time.Hour), now.Add(-time.Minute)
 	shown := func(n, answered int) func(id.Campaign) []event.Event {
 		return func(campaign id.Campaign) (events []event.Event) {
 			for i := range n {
-				e := event.CampaignEngagementRecorded{Campaign: campaign, Impression: id.Next[id.Impression](w.ids), User: user, Kind: "impression"}
+				e := event.CampaignEngagementRecorded{Campaign: campaign, Impression: id.Next[id.Impression](w.IDs), User: user, Kind: "impression"}
 				if events = append(events, e); i < answered {
 					e.Kind = "click"
 					events = append(events, e)
@@ -60,7 +63,7 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 			later: -2 * time.Hour, may: true,
 		},
 	} {
-		client, campaign := id.Next[id.Client](w.ids), id.Next[id.Campaign](w.ids)
+		client, campaign := id.Next[id.Client](w.IDs), id.Next[id.Campaign](w.IDs)
 		c.terms.Name, c.terms.BudgetMinor, c.terms.Currency, c.terms.Audience = c.what, 100, "EUR", "all"
 		events := []event.Event{
 			event.CampaignDrafted{Campaign: campaign, CampaignTerms: c.terms},
@@ -69,9 +72,9 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 		if c.then != nil {
 			events = append(events, c.then(campaign)...)
 		}
-		w.record(client, "campaign-"+string(campaign), events...)
+		w.Record(client, "campaign-"+string(campaign), events...)
 		at := now.Add(c.later)
-		found := must[[]projections.Showable](t)(projections.Campaigns{Reader: w.reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour), projections.Page{Limit: projections.MaxShowable}))
+		found := projectionstest.Must[[]projections.Showable](t)(projections.Campaigns{Reader: w.Reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour), readmodel.Page{Limit: projections.MaxShowable}))
 		if may := len(found) == 1; may != c.may {
 			t.Errorf("%s: may be shown: %t", c.what, may)
 			continue
@@ -86,13 +89,13 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 
 func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Campaigns{}, projections.Clusters{}, projections.Consent{})
-	user, now := id.Next[id.User](w.ids), time.Now()
-	ours, theirs := id.Next[id.Cluster](w.ids), id.Next[id.Cluster](w.ids)
+	w := projectionstest.New(t)
+	w.Follow(projections.Campaigns{}, projections.Clusters{}, projections.Consent{})
+	user, now := id.Next[id.User](w.IDs), time.Now()
+	ours, theirs := id.Next[id.Cluster](w.IDs), id.Next[id.Cluster](w.IDs)
 	run := func(audience string, clusters ...id.Cluster) id.Campaign {
-		campaign := id.Next[id.Campaign](w.ids)
-		w.record(w.acme, "campaign-"+string(campaign), event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{
+		campaign := id.Next[id.Campaign](w.IDs)
+		w.Record(w.Acme, "campaign-"+string(campaign), event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{
 			Name: "a", BudgetMinor: 100, Currency: "EUR", Audience: audience, Clusters: clusters,
 		}}, event.CampaignStarted{Campaign: campaign, StartedAt: now})
 		return campaign
@@ -102,13 +105,13 @@ func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 	}
 	want := []id.Campaign{run("clusters", theirs, ours), run("all")}
 	feed := feeds.ShownCampaigns{
-		Model: projections.Campaigns{Reader: w.reader}, Clusters: projections.Clusters{Reader: w.reader}, Segments: projections.Segments{Reader: w.reader},
+		Model: projections.Campaigns{Reader: w.Reader}, Clusters: projections.Clusters{Reader: w.Reader}, Segments: segments.Model{Reader: w.Reader},
 		Clock: func(context.Context, id.Client) (time.Time, error) { return now, nil },
 	}
 	wants := func(what string, want ...id.Campaign) {
 		t.Helper()
 		var got []id.Campaign
-		for _, found := range must[[]feeds.Running](t)(feed.Running(t.Context(), w.acme, user)) {
+		for _, found := range projectionstest.Must[[]feeds.Running](t)(feed.Running(t.Context(), w.Acme, user)) {
 			got = append(got, found.Campaign)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -116,48 +119,48 @@ func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 		}
 	}
 	wants("in no cluster", want[1:]...)
-	layer := w.define(w.acme, "layer")
-	w.record(w.acme, string(eventstore.ConsentStream(w.acme, layer, user)), event.ConsentGranted{Layer: layer, User: user})
-	of := event.RunAttempt{Run: id.Next[id.Run](w.ids), Attempt: 1}
-	runs, assigned := string(eventstore.RunsStream(w.acme, event.RunScope{Layer: layer})), string(eventstore.AssignedStream(w.acme, of))
-	w.record(w.acme, runs, event.ClusteringRequested{Run: of.Run, Layer: layer, TraitPaths: []string{"age"}}, event.ClusteringStarted{Run: of.Run, Layer: layer, Attempt: 1})
-	w.record(w.acme, assigned, event.ClusteringAssigned{Run: of.Run, Layer: layer, Attempt: 1, Cluster: ours, Users: []id.User{user}})
-	w.record(w.acme, runs, event.ClusterFormed{ClusterState: event.ClusterState{Cluster: ours, Layer: layer, Run: of.Run, First: of, Size: 1, Distinctions: []event.Distinction{}}},
+	layer := w.Define(w.Acme, "layer")
+	w.Record(w.Acme, string(eventstore.ConsentStream(w.Acme, layer, user)), event.ConsentGranted{Layer: layer, User: user})
+	of := event.RunAttempt{Run: id.Next[id.Run](w.IDs), Attempt: 1}
+	runs, assigned := string(eventstore.RunsStream(w.Acme, event.RunScope{Layer: layer})), string(eventstore.AssignedStream(w.Acme, of))
+	w.Record(w.Acme, runs, event.ClusteringRequested{Run: of.Run, Layer: layer, TraitPaths: []string{"age"}}, event.ClusteringStarted{Run: of.Run, Layer: layer, Attempt: 1})
+	w.Record(w.Acme, assigned, event.ClusteringAssigned{Run: of.Run, Layer: layer, Attempt: 1, Cluster: ours, Users: []id.User{user}})
+	w.Record(w.Acme, runs, event.ClusterFormed{ClusterState: event.ClusterState{Cluster: ours, Layer: layer, Run: of.Run, First: of, Size: 1, Distinctions: []event.Distinction{}}},
 		event.ClusteringCompleted{Run: of.Run, Layer: layer, Attempt: 1})
 	wants("in a cluster", want...)
 }
 
 func TestAClientWhoseCampaignsCannotBeFollowedKeepsBackNobodyElse(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Campaigns{}, projections.Sandboxes{})
+	w := projectionstest.New(t)
+	w.Follow(projections.Campaigns{}, projections.Sandboxes{})
 	soon := time.Now().Add(time.Hour)
 	schedule := func(client id.Client, starts time.Time) id.Campaign {
-		campaign := id.Next[id.Campaign](w.ids)
-		w.record(client, "campaign-"+string(campaign), event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{
+		campaign := id.Next[id.Campaign](w.IDs)
+		w.Record(client, "campaign-"+string(campaign), event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{
 			Name: "a", BudgetMinor: 100, Currency: "EUR", Audience: "all", StartsAt: &starts,
 		}}, event.CampaignScheduled{Campaign: campaign})
 		return campaign
 	}
 	for i := range 3 {
-		schedule(w.acme, soon.Add(time.Duration(i)*time.Second))
+		schedule(w.Acme, soon.Add(time.Duration(i)*time.Second))
 	}
-	late := schedule(w.bolt, soon.Add(time.Minute))
-	campaigns := projections.Campaigns{Reader: w.reader}
-	for _, client := range []id.Client{w.acme, w.bolt} {
-		must[[]projections.Campaign](t)(campaigns.List(t.Context(), client, false, nil, projections.Page{Limit: 10})) // they are there
+	late := schedule(w.Bolt, soon.Add(time.Minute))
+	campaigns := projections.Campaigns{Reader: w.Reader}
+	for _, client := range []id.Client{w.Acme, w.Bolt} {
+		projectionstest.Must[[]projections.Campaign](t)(campaigns.List(t.Context(), client, false, nil, readmodel.Page{Limit: 10})) // they are there
 	}
 	due := func(limit int) map[id.Campaign]id.Client {
-		return must[map[id.Campaign]id.Client](t)(campaigns.Due(t.Context(), soon.Add(time.Hour), limit))
+		return projectionstest.Must[map[id.Campaign]id.Client](t)(campaigns.Due(t.Context(), soon.Add(time.Hour), limit))
 	}
 	if found := due(3); found[late] != "" || len(found) != 3 {
 		t.Errorf("the first three are %v", found)
 	}
-	if _, err := w.pool.Exec(t.Context(), `INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, '', '', '')`,
-		projector.ID(campaigns), string(w.acme)); err != nil {
+	if _, err := w.Pool.Exec(t.Context(), `INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, '', '', '')`,
+		projector.ID(campaigns), string(w.Acme)); err != nil {
 		t.Fatal(err)
 	}
-	if found := due(3); found[late] != w.bolt || len(found) != 3 {
+	if found := due(3); found[late] != w.Bolt || len(found) != 3 {
 		t.Errorf("the first three are %v, without the other client's", found)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"kindred/domain/id"
+	"kindred/projections/readmodel"
 )
 
 // ClusterShare is what the members of a cluster have made of a campaign.
@@ -42,8 +43,8 @@ ORDER BY coalesce(s.impressions, 0) DESC, c.id LIMIT $4`
 // Faults: building, quarantined, stale.
 func (m Campaigns) Shares(ctx context.Context, client id.Client, eventual bool, c Campaign) ([]ClusterShare, error) {
 	// The campaigns have been waited for where c was read: the clusters are left.
-	return query(ctx, m.Reader, Clusters{}, client, eventual, campaignShares,
-		[]any{string(c.ID), texts(c.Clusters), maxShares}, func(s *ClusterShare) []any {
-			return []any{text(&s.Cluster), text(&s.Layer), text(&s.Label), &s.Size, &s.Reach, &s.Impressions, &s.Engaged}
+	return readmodel.Query(ctx, m.Reader, Clusters{}, client, eventual, campaignShares,
+		[]any{string(c.ID), readmodel.Texts(c.Clusters), maxShares}, func(s *ClusterShare) []any {
+			return []any{readmodel.Text(&s.Cluster), readmodel.Text(&s.Layer), readmodel.Text(&s.Label), &s.Size, &s.Reach, &s.Impressions, &s.Engaged}
 		})
 }

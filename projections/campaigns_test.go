@@ -17,6 +17,8 @@ import (
 	"kindred/eventstore/projector"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
 )
 
 // campaignHistory is a made-up history of a few campaigns and users of two
@@ -175,48 +177,48 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 
 func TestACampaignOfTheYearZeroIsDue(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Campaigns{}, projections.Sandboxes{})
-	campaign, zero, later := id.Next[id.Campaign](w.ids), time.Date(0, 2, 29, 0, 0, 0, 0, time.UTC), time.Now().Add(time.Hour)
+	w := projectionstest.New(t)
+	w.Follow(projections.Campaigns{}, projections.Sandboxes{})
+	campaign, zero, later := id.Next[id.Campaign](w.IDs), time.Date(0, 2, 29, 0, 0, 0, 0, time.UTC), time.Now().Add(time.Hour)
 	terms := event.CampaignTerms{Name: "a", BudgetMinor: 1, Currency: "EUR", Audience: "all", StartsAt: &later, EndsAt: &later}
 	changed := terms
 	changed.StartsAt = &zero
-	w.record(w.acme, "campaign-"+string(campaign),
+	w.Record(w.Acme, "campaign-"+string(campaign),
 		event.CampaignDrafted{Campaign: campaign, CampaignTerms: terms},
 		event.CampaignScheduled{Campaign: campaign},
 		event.CampaignChanged{Campaign: campaign, CampaignTerms: changed})
-	campaigns := projections.Campaigns{Reader: w.reader}
-	must[[]projections.Campaign](t)(campaigns.List(t.Context(), w.acme, false, nil, projections.Page{Limit: 1})) // it is there
-	due := must[map[id.Campaign]id.Client](t)(campaigns.Due(t.Context(), time.Now(), 1))
-	if due[campaign] != w.acme {
+	campaigns := projections.Campaigns{Reader: w.Reader}
+	projectionstest.Must[[]projections.Campaign](t)(campaigns.List(t.Context(), w.Acme, false, nil, readmodel.Page{Limit: 1})) // it is there
+	due := projectionstest.Must[map[id.Campaign]id.Client](t)(campaigns.Due(t.Context(), time.Now(), 1))
+	if due[campaign] != w.Acme {
 		t.Errorf("due are %v", due)
 	}
 }
 
 func TestAnErasedUserIsNobodyToTheCampaigns(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Campaigns{})
-	campaign, shown := id.Next[id.Campaign](w.ids), id.Next[id.Impression](w.ids)
-	user := w.create(w.acme, "ada", `{}`)
-	w.record(w.acme, "campaign-"+string(campaign),
+	w := projectionstest.New(t)
+	w.Follow(projections.Campaigns{})
+	campaign, shown := id.Next[id.Campaign](w.IDs), id.Next[id.Impression](w.IDs)
+	user := w.Create(w.Acme, "ada", `{}`)
+	w.Record(w.Acme, "campaign-"+string(campaign),
 		event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{Name: "a", BudgetMinor: 1, Currency: "EUR", Audience: "all"}},
 		event.CampaignEngagementRecorded{Campaign: campaign, Impression: shown, User: user, Kind: "impression"})
-	model := projections.Campaigns{Reader: w.reader}
+	model := projections.Campaigns{Reader: w.Reader}
 	found := func() event.CampaignEngagementRecorded {
 		t.Helper()
-		return must[eventstore.Recorded](t)(model.Find(t.Context(), w.acme, shown)).Event.(event.CampaignEngagementRecorded)
+		return projectionstest.Must[eventstore.Recorded](t)(model.Find(t.Context(), w.Acme, shown)).Event.(event.CampaignEngagementRecorded)
 	}
 	if got := found(); got.User != user {
 		t.Errorf("the impression is %s's, not %s's", got.User, user)
 	}
-	w.erase(w.acme, user)
+	w.Erase(w.Acme, user)
 	if got := found(); got.User != "" {
 		t.Errorf("after the erasure the impression is %s's", got.User)
 	}
 	const kept = `SELECT (SELECT count(*) FROM campaign_impressions WHERE user_id IS NOT NULL), (SELECT count(*) FROM campaign_users)`
 	var impressions, users int
-	if err := w.pool.QueryRow(t.Context(), kept).Scan(&impressions, &users); err != nil || impressions+users > 0 {
+	if err := w.Pool.QueryRow(t.Context(), kept).Scan(&impressions, &users); err != nil || impressions+users > 0 {
 		t.Errorf("%d impressions and %d counts are still somebody's, %v", impressions, users, err)
 	}
 }

@@ -10,11 +10,12 @@ import (
 	"kindred/domain/event"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // Claims is the read model of reservations that are neither confirmed nor
 // released: what a crash may have left open.
-type Claims struct{ Reader }
+type Claims struct{ readmodel.Reader }
 
 // Name of the read model.
 func (Claims) Name() string { return "claims" }
@@ -51,7 +52,7 @@ func (Claims) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded)
 			b.Queue(deleteClaim, string(r.Stream))
 		}
 	}
-	return send(ctx, tx, "claims", &b)
+	return readmodel.Send(ctx, tx, "claims", &b)
 }
 
 const openClaims = `SELECT stream FROM open_claims WHERE reserved_at < $1 ORDER BY reserved_at LIMIT $2`

@@ -14,10 +14,11 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/projections/readmodel"
 )
 
 // Clients is the read model of clients and their members.
-type Clients struct{ Reader }
+type Clients struct{ readmodel.Reader }
 
 // Client is a tenant.
 type Client struct {
@@ -91,7 +92,7 @@ func (Clients) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 			return err
 		}
 	}
-	return send(ctx, tx, "clients", &b)
+	return readmodel.Send(ctx, tx, "clients", &b)
 }
 
 func applyClient(b *pgx.Batch, r eventstore.Recorded) error {
@@ -111,7 +112,7 @@ func applyClient(b *pgx.Batch, r eventstore.Recorded) error {
 		}
 		b.Queue(setSettings, string(e.Client), string(settings))
 	case event.MemberAdded:
-		email, err := sealedOf(r, e.Email)
+		email, err := readmodel.SealedOf(r, e.Email)
 		if err != nil {
 			return err
 		}
@@ -136,10 +137,10 @@ func (m Clients) Get(ctx context.Context, client id.Client, eventual bool, defau
 		Client
 		settings *string
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, getClient, nil, func(r *row) []any {
-		return []any{text(&r.ID), text(&r.Name), text(&r.Slug), &r.settings, &r.Revision, &r.CreatedAt}
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getClient, nil, func(r *row) []any {
+		return []any{readmodel.Text(&r.ID), readmodel.Text(&r.Name), readmodel.Text(&r.Slug), &r.settings, &r.Revision, &r.CreatedAt}
 	})
-	found, err := only(rows, err, fault.New(fault.Missing, "client_unknown", "There is no such client."))
+	found, err := readmodel.Only(rows, err, fault.New(fault.Missing, "client_unknown", "There is no such client."))
 	if err != nil {
 		return Client{}, err
 	}
@@ -178,24 +179,24 @@ WHERE m.client = $1 AND m.created_position > $2 ORDER BY m.created_position LIMI
 
 // Members returns the members of a client in order of creation.
 // Faults: building, quarantined, stale.
-func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, page Page) ([]Member, error) {
+func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Member, error) {
 	type row struct {
 		Member
-		email sealed
+		email readmodel.Sealed
 		key   seal.WrappedKey
 	}
-	return filled(page, nil, func(page Page) (members []Member, more bool, last eventstore.Position, err error) {
-		rows, err := query(ctx, m.Reader, m, client, eventual, listMembers, []any{string(page.After), page.Limit}, func(r *row) []any {
+	return readmodel.Filled(page, nil, func(page readmodel.Page) (members []Member, more bool, last eventstore.Position, err error) {
+		rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, listMembers, []any{string(page.After), page.Limit}, func(r *row) []any {
 			return []any{
-				text(&r.ID), text(&r.CreatedPosition), &r.email.Box, text(&r.email.Event), text(&r.Role), &r.CreatedAt,
-				text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+				readmodel.Text(&r.ID), readmodel.Text(&r.CreatedPosition), &r.email.Box, readmodel.Text(&r.email.Event), readmodel.Text(&r.Role), &r.CreatedAt,
+				readmodel.Text(&r.key.ID), readmodel.Text(&r.key.Under), &r.key.Wrapped,
 			}
 		})
 		if err != nil || len(rows) == 0 {
 			return nil, false, "", err
 		}
 		for _, r := range rows {
-			email, err := m.open(ctx, r.key, string(r.ID), r.email, client, eventstore.ClientStream(client), "email")
+			email, err := m.Open(ctx, r.key, string(r.ID), r.email, client, eventstore.ClientStream(client), "email")
 			if err != nil {
 				return nil, false, "", err
 			}

@@ -11,11 +11,12 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // Clusters is the read model of clustering runs, of the clusters they found
 // and of who is in them now.
-type Clusters struct{ Reader }
+type Clusters struct{ readmodel.Reader }
 
 // Name of the read model.
 func (Clusters) Name() string { return "clusters" }
@@ -254,7 +255,7 @@ func (Clusters) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 				return err
 			}
 			clear(said)
-			if err := send(ctx, tx, "clusters", &b); err != nil {
+			if err := readmodel.Send(ctx, tx, "clusters", &b); err != nil {
 				return err
 			}
 			continue
@@ -270,7 +271,7 @@ func (Clusters) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 // hide takes those out who withdrew.
 func hide(ctx context.Context, tx pgx.Tx, said map[string]consentRow) error {
 	var hidden, withdrawn, granted []consentRow
-	for _, row := range sortedValues(said) {
+	for _, row := range readmodel.SortedValues(said) {
 		if row.hidden {
 			hidden = append(hidden, row)
 		}
@@ -287,10 +288,10 @@ func hide(ctx context.Context, tx pgx.Tx, said map[string]consentRow) error {
 		if len(step.rows) == 0 {
 			continue
 		}
-		if err := do(ctx, tx, "hide members", step.sql,
-			column(step.rows, func(r consentRow) string { return string(r.client) }),
-			column(step.rows, func(r consentRow) string { return string(r.layer) }),
-			column(step.rows, func(r consentRow) string { return string(r.user) }),
+		if err := readmodel.Do(ctx, tx, "hide members", step.sql,
+			readmodel.Column(step.rows, func(r consentRow) string { return string(r.client) }),
+			readmodel.Column(step.rows, func(r consentRow) string { return string(r.layer) }),
+			readmodel.Column(step.rows, func(r consentRow) string { return string(r.user) }),
 		); err != nil {
 			return err
 		}
@@ -315,7 +316,7 @@ func applyCluster(b *pgx.Batch, r eventstore.Recorded) error {
 		}
 		b.Queue(insertDrift, client, string(e.Cluster), string(e.Run), string(r.Position), r.RecordedAt, string(comparisons))
 	case event.ClusterRetired:
-		b.Queue(retireCluster, client, string(e.Cluster), texts(e.Descendants), int64(r.Revision), r.RecordedAt)
+		b.Queue(retireCluster, client, string(e.Cluster), readmodel.Texts(e.Descendants), int64(r.Revision), r.RecordedAt)
 	case event.ClusterDriftDetected:
 		causes, err := json.Marshal(e.Causes)
 		if err != nil {
@@ -365,8 +366,8 @@ func applyRun(b *pgx.Batch, r eventstore.Recorded) error {
 			return fmt.Errorf("encode the verdict on %s: %w", e.Run, err)
 		}
 		b.Queue(judgeRun, client, string(e.Run), string(judged))
-		b.Queue(setStability, client, string(e.Run), column(e.Stability, func(s event.ClusterStability) string { return string(s.Cluster) }),
-			column(e.Stability, func(s event.ClusterStability) float64 { return s.Jaccard }))
+		b.Queue(setStability, client, string(e.Run), readmodel.Column(e.Stability, func(s event.ClusterStability) string { return string(s.Cluster) }),
+			readmodel.Column(e.Stability, func(s event.ClusterStability) float64 { return s.Jaccard }))
 	}
 	return nil
 }
@@ -377,6 +378,6 @@ func applyState(b *pgx.Batch, r eventstore.Recorded, s event.ClusterState, ances
 		return fmt.Errorf("encode the distinctions of %s: %w", s.Cluster, err)
 	}
 	b.Queue(upsertCluster, string(r.Client), string(s.Cluster), string(s.Layer), string(r.Position), string(s.Run),
-		string(s.First.Run), s.Label, s.Spread, string(distinctions), texts(ancestors), int64(r.Revision), r.RecordedAt)
+		string(s.First.Run), s.Label, s.Spread, string(distinctions), readmodel.Texts(ancestors), int64(r.Revision), r.RecordedAt)
 	return nil
 }

@@ -66,7 +66,7 @@ func (a Assigner) Assign(ctx context.Context, client id.Client, eventual bool, u
 	if len(clusters) == 0 {
 		return Assigned{}, notAssignable("No run of the layer has completed yet.")
 	}
-	flat, err := flatten(user, who.Traits)
+	flat, err := Flatten(user, who.Traits)
 	if err != nil {
 		return Assigned{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/traits"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 	"kindred/semaphore"
 )
 
@@ -32,8 +33,10 @@ type drawnMember struct {
 
 // sample draws members by the run's seed, and returns them in order of their ids.
 func (m Clusters) sample(ctx context.Context, client id.Client, run Run, limit int) ([]drawnMember, error) {
-	found, err := query(ctx, m.Reader, m, client, true, sampleMembers, []any{string(run.Layer), string(run.ID), run.Seed, limit},
-		func(d *drawnMember) []any { return []any{text(&d.User), text(&d.Cluster), &d.Users} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, true, sampleMembers, []any{string(run.Layer), string(run.ID), run.Seed, limit},
+		func(d *drawnMember) []any {
+			return []any{readmodel.Text(&d.User), readmodel.Text(&d.Cluster), &d.Users}
+		})
 	slices.SortFunc(found, func(a, b drawnMember) int { return cmp.Compare(a.User, b.User) })
 	return found, err
 }
@@ -47,7 +50,7 @@ SELECT count(*) FROM (SELECT FROM runs r WHERE r.client = $1 AND r.layer = $2 AN
 // current fails with a fault of kind Conflict where a run is not the last of its layer
 // that has completed: the members of others are not kept.
 func (m Clusters) current(ctx context.Context, client id.Client, run Run) error {
-	since, err := count(ctx, m.Reader, m, client, true, runsSince, string(run.Layer), string(run.CreatedPosition), string(run.Segment))
+	since, err := readmodel.Count(ctx, m.Reader, m, client, true, runsSince, string(run.Layer), string(run.CreatedPosition), string(run.Segment))
 	if err == nil && (since > 0 || run.Status != "completed") {
 		err = fault.New(fault.Conflict, "run_not_current", "Who is in which cluster is known of the last completed run of a layer only.")
 	}
@@ -73,14 +76,14 @@ const maxFlows = 5_000
 // and the run before; "" where it is the first of its layer.
 // Faults: building, quarantined, stale.
 func (m Clusters) Flows(ctx context.Context, client id.Client, run Run) (before id.Run, found []Flow, err error) {
-	found, err = query(ctx, m.Reader, m, client, true, flows, []any{string(run.ID), maxFlows}, func(f *Flow) []any {
-		return []any{text(&f.From), text(&f.To), &f.Users}
+	found, err = readmodel.Query(ctx, m.Reader, m, client, true, flows, []any{string(run.ID), maxFlows}, func(f *Flow) []any {
+		return []any{readmodel.Text(&f.From), readmodel.Text(&f.To), &f.Users}
 	})
 	if err != nil || len(found) == 0 {
 		return "", nil, err
 	}
-	runs, err := query(ctx, m.Reader, m, client, true, runBefore, []any{string(run.Layer), string(run.CreatedPosition), string(run.Segment)},
-		func(r *id.Run) []any { return []any{text(r)} })
+	runs, err := readmodel.Query(ctx, m.Reader, m, client, true, runBefore, []any{string(run.Layer), string(run.CreatedPosition), string(run.Segment)},
+		func(r *id.Run) []any { return []any{readmodel.Text(r)} })
 	if len(runs) > 0 {
 		before = runs[0]
 	}
@@ -161,7 +164,7 @@ func (m *RunMaps) Map(ctx context.Context, client id.Client, run Run) (RunMap, e
 				return
 			}
 		}
-	}, overridesOf(decided), before)
+	}, OverridesOf(decided), before)
 	encoder := schema.Encoder(run.CreatedAt)
 	points := clustering.Points{Dims: len(encoder.Dimensions())}
 	drawn = slices.DeleteFunc(drawn, func(d drawnMember) bool { _, there := flats[d.User]; return !there })
@@ -186,8 +189,8 @@ func (m *RunMaps) Map(ctx context.Context, client id.Client, run Run) (RunMap, e
 func (m *RunMaps) flats(ctx context.Context, client id.Client, run Run, drawn []drawnMember) (map[id.User]traits.Flat, error) {
 	permit := traits.Permit(run.TraitPaths)
 	flats, size := make(map[id.User]traits.Flat, len(drawn)), 0
-	for some := range slices.Chunk(drawn, sampledAtOnce) {
-		found, err := m.Users.TraitsOf(ctx, client, column(some, func(d drawnMember) id.User { return d.User }))
+	for some := range slices.Chunk(drawn, SampledAtOnce) {
+		found, err := m.Users.TraitsOf(ctx, client, readmodel.Column(some, func(d drawnMember) id.User { return d.User }))
 		if err != nil {
 			return nil, err
 		}
@@ -201,7 +204,7 @@ func (m *RunMaps) flats(ctx context.Context, client id.Client, run Run, drawn []
 			if document == nil {
 				continue
 			}
-			flat, err := flatten(u.ID, document)
+			flat, err := Flatten(u.ID, document)
 			if err != nil {
 				return nil, err
 			}

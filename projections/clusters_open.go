@@ -9,6 +9,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // OpenRun is a run that has not ended.
@@ -42,7 +43,7 @@ func (m Clusters) UnjudgedRuns(ctx context.Context, except []id.Run) ([]OpenRun,
 }
 
 func (m Clusters) openRuns(ctx context.Context, sql string, except []id.Run) ([]OpenRun, error) {
-	rows, err := m.Pool.Query(ctx, sql, texts(except), maxOpenRuns)
+	rows, err := m.Pool.Query(ctx, sql, readmodel.Texts(except), maxOpenRuns)
 	if projector.TablesMissing(err) {
 		return nil, nil
 	}
@@ -50,7 +51,7 @@ func (m Clusters) openRuns(ctx context.Context, sql string, except []id.Run) ([]
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r OpenRun, err error) {
-		err = row.Scan(text(&r.Client), text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, text(&r.CreatedPosition), &r.MinSize, &r.Attempt, text(&r.Segment))
+		err = row.Scan(readmodel.Text(&r.Client), readmodel.Text(&r.ID), readmodel.Text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, readmodel.Text(&r.CreatedPosition), &r.MinSize, &r.Attempt, readmodel.Text(&r.Segment))
 		return r, err
 	})
 }
@@ -114,22 +115,18 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted AND c.user_id > $4 AND (c.cha
 	WHERE h.client = $1 AND h.user_id = c.user_id AND h.layer = $2 AND h.at <= $3 ORDER BY h.at DESC LIMIT 1), false))
 ORDER BY c.user_id LIMIT $5`
 
-// grantsAtOnce is how many users are read in one statement.
-// limit: models | users with a consent, of one statement | {grantsAtOnce}
-const grantsAtOnce = 20_000
-
 // GrantedAt returns, in order of their ids, the users who had granted a layer
 // at a position and have not withdrawn since. The model must have reached that
 // position.
 // Faults: building, quarantined, stale.
 func (m Consent) GrantedAt(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) (users []id.User, err error) {
 	for after := id.User(""); ; {
-		page, err := query(ctx, m.Reader, m, client, true, grantedAt, []any{string(layer), string(at), string(after), grantsAtOnce},
-			func(u *id.User) []any { return []any{text(u)} })
+		page, err := readmodel.Query(ctx, m.Reader, m, client, true, grantedAt, []any{string(layer), string(at), string(after), readmodel.UsersAtOnce},
+			func(u *id.User) []any { return []any{readmodel.Text(u)} })
 		if err != nil {
 			return nil, err
 		}
-		if users = append(users, page...); len(page) < grantsAtOnce {
+		if users = append(users, page...); len(page) < readmodel.UsersAtOnce {
 			return users, nil
 		}
 		after = page[len(page)-1]
@@ -145,6 +142,6 @@ WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased ORDER BY u.id`
 // their ids. Who is not there, or was erased, is left out.
 // Faults: building, quarantined, stale.
 func (m Users) TraitsOf(ctx context.Context, client id.Client, users []id.User) ([]UserChange, error) {
-	found, err := m.changes(ctx, client, true, nil, traitsOf, texts(users))
+	found, err := m.changes(ctx, client, true, nil, traitsOf, readmodel.Texts(users))
 	return slices.DeleteFunc(found, func(u UserChange) bool { return u.Traits == nil }), err
 }

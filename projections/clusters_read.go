@@ -8,6 +8,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // Run is a clustering run.
@@ -55,10 +56,10 @@ const (
 
 func scanRun(r *Run) []any {
 	return []any{
-		text(&r.ID), text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, text(&r.Status), &r.Attempt, &r.CreatedAt, &r.StartedAt,
-		&r.EndedAt, &r.Users, &r.SchemaVersion, &r.Silhouette, document(&r.Found), text(&r.ErrorCode), text(&r.ErrorDetails),
-		text(&r.Phase), &r.Share, &r.ETASeconds, text(&r.CreatedPosition),
-		&r.MinSize, document(&r.Judged), text(&r.Segment),
+		readmodel.Text(&r.ID), readmodel.Text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, readmodel.Text(&r.Status), &r.Attempt, &r.CreatedAt, &r.StartedAt,
+		&r.EndedAt, &r.Users, &r.SchemaVersion, &r.Silhouette, readmodel.Document(&r.Found), readmodel.Text(&r.ErrorCode), readmodel.Text(&r.ErrorDetails),
+		readmodel.Text(&r.Phase), &r.Share, &r.ETASeconds, readmodel.Text(&r.CreatedPosition),
+		&r.MinSize, readmodel.Document(&r.Judged), readmodel.Text(&r.Segment),
 	}
 }
 
@@ -71,29 +72,29 @@ type RunQuery struct {
 	Status  string
 	Layer   id.ConsentLayer
 	Segment id.Segment
-	Page    Page
+	Page    readmodel.Page
 }
 
 // Runs returns the clustering runs of a client in order of their request.
 // Faults: building, quarantined, stale.
 func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q RunQuery) ([]Run, error) {
-	w := where{runsAfter, []any{string(q.Page.After)}}
-	w.andText(runsIn, q.Status)
-	w.andText(runsOf, string(q.Layer))
-	w.and(runsKept, string(q.Segment))
-	w.and(runsPage, q.Page.Limit)
-	return m.runs(ctx, client, eventual, w.sql, w.args...)
+	w := readmodel.Where{SQL: runsAfter, Args: []any{string(q.Page.After)}}
+	w.AndText(runsIn, q.Status)
+	w.AndText(runsOf, string(q.Layer))
+	w.And(runsKept, string(q.Segment))
+	w.And(runsPage, q.Page.Limit)
+	return m.runs(ctx, client, eventual, w.SQL, w.Args...)
 }
 
 // Run returns one run, or fails with a fault of kind Missing.
 // Faults: building, clustering_run_unknown, quarantined, stale.
 func (m Clusters) Run(ctx context.Context, client id.Client, eventual bool, run id.Run) (Run, error) {
 	found, err := m.runs(ctx, client, eventual, getRun, string(run))
-	return only(found, err, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run."))
+	return readmodel.Only(found, err, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run."))
 }
 
 func (m Clusters) runs(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Run, error) {
-	return query(ctx, m.Reader, m, client, eventual, sql, args, scanRun)
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, sql, args, scanRun)
 }
 
 // Cluster is a group of like users, which keeps its id from run to run.
@@ -137,29 +138,29 @@ const (
 
 func scanCluster(c *Cluster) []any {
 	return []any{
-		text(&c.ID), text(&c.Layer), text(&c.Run), text(&c.FirstRun), &c.Size, text(&c.Label), &c.Spread, &c.Silhouette,
-		document(&c.Distinctions), &c.Ancestors, &c.Descendants, &c.Retired, &c.Revision, &c.FormedAt, &c.UpdatedAt, text(&c.CreatedPosition),
-		&c.Stability, text(&c.Segment),
+		readmodel.Text(&c.ID), readmodel.Text(&c.Layer), readmodel.Text(&c.Run), readmodel.Text(&c.FirstRun), &c.Size, readmodel.Text(&c.Label), &c.Spread, &c.Silhouette,
+		readmodel.Document(&c.Distinctions), &c.Ancestors, &c.Descendants, &c.Retired, &c.Revision, &c.FormedAt, &c.UpdatedAt, readmodel.Text(&c.CreatedPosition),
+		&c.Stability, readmodel.Text(&c.Segment),
 	}
 }
 
 // List returns the clusters that the last runs found, of a layer or of all, in
 // order of their forming; of runs that were kept to a segment, or to none.
 // Faults: building, quarantined, stale.
-func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, of event.RunScope, page Page) ([]Cluster, error) {
-	w := where{clustersAfter, []any{string(page.After)}}
-	w.andText(clustersIn, string(of.Layer))
-	w.and(clustersKept, string(of.Segment))
-	w.and(clustersPage, page.Limit)
-	return m.clusters(ctx, client, eventual, w.sql, w.args...)
+func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, of event.RunScope, page readmodel.Page) ([]Cluster, error) {
+	w := readmodel.Where{SQL: clustersAfter, Args: []any{string(page.After)}}
+	w.AndText(clustersIn, string(of.Layer))
+	w.And(clustersKept, string(of.Segment))
+	w.And(clustersPage, page.Limit)
+	return m.clusters(ctx, client, eventual, w.SQL, w.Args...)
 }
 
 // ListAll is List of all layers, of runs that were kept to a segment or to none.
 // Faults: building, quarantined, stale.
-func (m Clusters) ListAll(ctx context.Context, client id.Client, eventual bool, page Page) ([]Cluster, error) {
-	w := where{clustersAfter, []any{string(page.After)}}
-	w.and(clustersPage, page.Limit)
-	return m.clusters(ctx, client, eventual, w.sql, w.args...)
+func (m Clusters) ListAll(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Cluster, error) {
+	w := readmodel.Where{SQL: clustersAfter, Args: []any{string(page.After)}}
+	w.And(clustersPage, page.Limit)
+	return m.clusters(ctx, client, eventual, w.SQL, w.Args...)
 }
 
 // OfUser returns the clusters that a user is in now, also those that are kept to segments.
@@ -173,11 +174,11 @@ func (m Clusters) OfUser(ctx context.Context, client id.Client, eventual bool, u
 // Faults: building, cluster_unknown, quarantined, stale.
 func (m Clusters) Get(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster) (Cluster, error) {
 	found, err := m.clusters(ctx, client, eventual, getCluster, string(cluster))
-	return only(found, err, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster."))
+	return readmodel.Only(found, err, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster."))
 }
 
 func (m Clusters) clusters(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Cluster, error) {
-	return query(ctx, m.Reader, m, client, eventual, sql, args, scanCluster)
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, sql, args, scanCluster)
 }
 
 // ClusterMember is a user in a cluster.
@@ -202,9 +203,9 @@ WHERE m.client = $1 AND m.cluster = $2 AND m.run = (SELECT c.run FROM clusters c
 // Members returns who is in a cluster now, in order of their ids; a page
 // begins after the user that it names.
 // Faults: building, quarantined, stale.
-func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterMember, error) {
+func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page readmodel.Page) ([]ClusterMember, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, clusterMembers, []any{string(cluster)},
-		func(u *ClusterMember) []any { return []any{text(&u.User)} },
+		func(u *ClusterMember) []any { return []any{readmodel.Text(&u.User)} },
 		func(u *ClusterMember) (id.User, *string, eventstore.Position) {
 			return u.User, &u.ExternalID, eventstore.Position(u.User)
 		})
@@ -226,9 +227,9 @@ WHERE d.client = $1 AND d.cluster = $2 AND d.created_position > $3 ORDER BY d.cr
 
 // Drift returns what became of a cluster from run to run, the oldest first.
 // Faults: building, quarantined, stale.
-func (m Clusters) Drift(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page Page) ([]ClusterDrift, error) {
-	return query(ctx, m.Reader, m, client, eventual, clusterDrift, []any{string(cluster), string(page.After), page.Limit},
+func (m Clusters) Drift(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page readmodel.Page) ([]ClusterDrift, error) {
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, clusterDrift, []any{string(cluster), string(page.After), page.Limit},
 		func(d *ClusterDrift) []any {
-			return []any{text(&d.Run), &d.At, text(&d.Severity), document(&d.Causes), document(&d.Comparisons), text(&d.CreatedPosition)}
+			return []any{readmodel.Text(&d.Run), &d.At, readmodel.Text(&d.Severity), readmodel.Document(&d.Causes), readmodel.Document(&d.Comparisons), readmodel.Text(&d.CreatedPosition)}
 		})
 }

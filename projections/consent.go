@@ -11,10 +11,11 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // Consent is the read model of consent layers and of who has granted them.
-type Consent struct{ Reader }
+type Consent struct{ readmodel.Reader }
 
 // Name of the read model.
 func (Consent) Name() string { return "consent" }
@@ -84,7 +85,7 @@ type consentRow struct {
 	user    id.User
 	granted bool
 	hidden  bool // withdrew at some time; for the clusters model
-	source  sealed
+	source  readmodel.Sealed
 	actor   string
 	at      eventstore.Position
 	time    time.Time
@@ -143,7 +144,7 @@ func (Consent) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 			return err
 		}
 		rows = nil
-		if err := send(ctx, tx, "consent", &b); err != nil {
+		if err := readmodel.Send(ctx, tx, "consent", &b); err != nil {
 			return err
 		}
 	}
@@ -161,7 +162,7 @@ func consentChange(r eventstore.Recorded) (row consentRow, changed bool, err err
 	default:
 		return row, false, nil
 	}
-	if row.source, err = sealedOf(r, source); err != nil {
+	if row.source, err = readmodel.SealedOf(r, source); err != nil {
 		return row, false, err
 	}
 	meta, err := eventstore.DecodeMeta(r.Meta)
@@ -191,16 +192,16 @@ func writeConsents(ctx context.Context, tx pgx.Tx, rows []consentRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return do(ctx, tx, "write consents", insertChanges,
-		column(rows, func(r consentRow) string { return string(r.client) }),
-		column(rows, func(r consentRow) string { return string(r.layer) }),
-		column(rows, func(r consentRow) string { return string(r.user) }),
-		column(rows, func(r consentRow) string { return string(r.at) }),
-		column(rows, func(r consentRow) bool { return r.granted }),
-		column(rows, func(r consentRow) []byte { return r.source.Box }),
-		column(rows, func(r consentRow) string { return string(r.source.Event) }),
-		column(rows, func(r consentRow) string { return r.actor }),
-		column(rows, func(r consentRow) time.Time { return r.time }),
+	return readmodel.Do(ctx, tx, "write consents", insertChanges,
+		readmodel.Column(rows, func(r consentRow) string { return string(r.client) }),
+		readmodel.Column(rows, func(r consentRow) string { return string(r.layer) }),
+		readmodel.Column(rows, func(r consentRow) string { return string(r.user) }),
+		readmodel.Column(rows, func(r consentRow) string { return string(r.at) }),
+		readmodel.Column(rows, func(r consentRow) bool { return r.granted }),
+		readmodel.Column(rows, func(r consentRow) []byte { return r.source.Box }),
+		readmodel.Column(rows, func(r consentRow) string { return string(r.source.Event) }),
+		readmodel.Column(rows, func(r consentRow) string { return r.actor }),
+		readmodel.Column(rows, func(r consentRow) time.Time { return r.time }),
 	)
 }
 
@@ -222,8 +223,8 @@ ORDER BY 3 LIMIT $4`
 // after a position, in order of their last change.
 // Faults: building, quarantined, stale.
 func (m Consent) ChangedConsents(ctx context.Context, client id.Client, layer id.ConsentLayer, after eventstore.Position, limit int) ([]ConsentChange, error) {
-	found, err := query(ctx, m.Reader, m, client, false, changedConsents, []any{string(layer), string(after), limit},
-		func(c *ConsentChange) []any { return []any{text(&c.User), &c.Granted, text(&c.At)} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, false, changedConsents, []any{string(layer), string(after), limit},
+		func(c *ConsentChange) []any { return []any{readmodel.Text(&c.User), &c.Granted, readmodel.Text(&c.At)} })
 	if err != nil {
 		return nil, fmt.Errorf("read the consents of %s: %w", layer, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/projections/readmodel"
 )
 
 // ConsentLayer is a purpose that users may consent to.
@@ -32,20 +33,20 @@ const (
 )
 
 func scanLayer(l *ConsentLayer) []any {
-	return []any{text(&l.ID), text(&l.Name), &l.TraitPaths, &l.MatchRule, &l.Revision, &l.CreatedAt, &l.UpdatedAt, text(&l.CreatedPosition)}
+	return []any{readmodel.Text(&l.ID), readmodel.Text(&l.Name), &l.TraitPaths, &l.MatchRule, &l.Revision, &l.CreatedAt, &l.UpdatedAt, readmodel.Text(&l.CreatedPosition)}
 }
 
 // Layers returns the layers of a client in order of creation.
 // Faults: building, quarantined, stale.
-func (m Consent) Layers(ctx context.Context, client id.Client, eventual bool, page Page) ([]ConsentLayer, error) {
-	return query(ctx, m.Reader, m, client, eventual, listLayers, []any{string(page.After), page.Limit}, scanLayer)
+func (m Consent) Layers(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]ConsentLayer, error) {
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, listLayers, []any{string(page.After), page.Limit}, scanLayer)
 }
 
 // Layer returns one layer, or fails with a fault of kind Missing.
 // Faults: building, consent_layer_unknown, quarantined, stale.
 func (m Consent) Layer(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer) (ConsentLayer, error) {
-	found, err := query(ctx, m.Reader, m, client, eventual, getLayer, []any{string(layer)}, scanLayer)
-	return only(found, err, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer."))
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getLayer, []any{string(layer)}, scanLayer)
+	return readmodel.Only(found, err, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer."))
 }
 
 // UserConsent is what a user has said under a layer.
@@ -68,9 +69,11 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4 AND u
 // Consents returns the users who have granted a layer, or have withdrawn what
 // they granted, in order of that change.
 // Faults: building, quarantined, stale.
-func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, granted bool, page Page) ([]UserConsent, error) {
+func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, granted bool, page readmodel.Page) ([]UserConsent, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, listConsents, []any{string(layer), granted},
-		func(c *UserConsent) []any { return []any{text(&c.User), &c.Granted, &c.ChangedAt, text(&c.Changed)} },
+		func(c *UserConsent) []any {
+			return []any{readmodel.Text(&c.User), &c.Granted, &c.ChangedAt, readmodel.Text(&c.Changed)}
+		},
 		func(c *UserConsent) (id.User, *string, eventstore.Position) { return c.User, &c.ExternalID, c.Changed })
 }
 
@@ -97,14 +100,14 @@ WHERE c.client = $1 AND c.layer = $2 AND c.user_id = $3 ORDER BY c.at DESC LIMIT
 func (m Consent) ConsentHistory(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, user id.User) ([]ConsentEntry, error) {
 	type row struct {
 		ConsentEntry
-		source sealed
+		source readmodel.Sealed
 		key    seal.WrappedKey
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, consentHistory, []any{string(layer), string(user), maxConsentHistory},
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, consentHistory, []any{string(layer), string(user), maxConsentHistory},
 		func(r *row) []any {
 			return []any{
-				&r.Granted, &r.source.Box, text(&r.source.Event), &r.Actor, &r.At,
-				text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+				&r.Granted, &r.source.Box, readmodel.Text(&r.source.Event), &r.Actor, &r.At,
+				readmodel.Text(&r.key.ID), readmodel.Text(&r.key.Under), &r.key.Wrapped,
 			}
 		})
 	if err != nil {
@@ -113,7 +116,7 @@ func (m Consent) ConsentHistory(ctx context.Context, client id.Client, eventual 
 	entries := make([]ConsentEntry, len(rows))
 	stream := eventstore.ConsentStream(client, layer, user)
 	for i, r := range rows {
-		source, err := m.open(ctx, r.key, string(user), r.source, client, stream, "source")
+		source, err := m.Open(ctx, r.key, string(user), r.source, client, stream, "source")
 		if err != nil {
 			return nil, err
 		}
@@ -141,8 +144,8 @@ WHERE c.client = $1 AND c.user_id = $2 AND NOT l.retired ORDER BY c.granted DESC
 // withdrawn: 200 at most.
 // Faults: building, quarantined, stale.
 func (m Consent) LayersOf(ctx context.Context, client id.Client, eventual bool, user id.User) ([]LayerOfUser, error) {
-	return query(ctx, m.Reader, m, client, eventual, layersSaidOf, []any{string(user), maxStreams}, func(l *LayerOfUser) []any {
-		return []any{text(&l.Layer), text(&l.Name), &l.Granted, &l.ChangedAt}
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, layersSaidOf, []any{string(user), maxStreams}, func(l *LayerOfUser) []any {
+		return []any{readmodel.Text(&l.Layer), readmodel.Text(&l.Name), &l.Granted, &l.ChangedAt}
 	})
 }
 
@@ -152,9 +155,9 @@ SELECT c.user_id FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.user
 // Granted returns who of these users has granted a layer.
 // Faults: building, quarantined, stale.
 func (m Consent) Granted(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, users []id.User) (map[id.User]bool, error) {
-	found, err := query(ctx, m.Reader, m, client, eventual, grantedAmong,
-		[]any{string(layer), texts(users)},
-		func(u *id.User) []any { return []any{text(u)} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, grantedAmong,
+		[]any{string(layer), readmodel.Texts(users)},
+		func(u *id.User) []any { return []any{readmodel.Text(u)} })
 	granted := make(map[id.User]bool, len(found))
 	for _, u := range found {
 		granted[u] = true
@@ -170,8 +173,8 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted AND c.user_id > $3 ORDER BY c
 // have granted a layer.
 // Faults: building, quarantined, stale.
 func (m Consent) Consenting(ctx context.Context, client id.Client, layer id.ConsentLayer, after id.User, limit int) ([]id.User, error) {
-	return query(ctx, m.Reader, m, client, false, consentingUsers, []any{string(layer), string(after), limit},
-		func(u *id.User) []any { return []any{text(u)} })
+	return readmodel.Query(ctx, m.Reader, m, client, false, consentingUsers, []any{string(layer), string(after), limit},
+		func(u *id.User) []any { return []any{readmodel.Text(u)} })
 }
 
 const usersBefore = `
@@ -186,8 +189,8 @@ WHERE u.client = $1 AND NOT u.erased AND u.created_position < $2 AND u.id > $3 O
 func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
 	var others []id.User
 	for len(others) < limit {
-		users, err := query(ctx, m.Reader, Users{}, client, false, usersBefore, []any{string(before), string(after), limit},
-			func(u *id.User) []any { return []any{text(u)} })
+		users, err := readmodel.Query(ctx, m.Reader, Users{}, client, false, usersBefore, []any{string(before), string(after), limit},
+			func(u *id.User) []any { return []any{readmodel.Text(u)} })
 		if err != nil || len(users) == 0 {
 			return others, err
 		}
@@ -211,7 +214,7 @@ const countUsersBefore = `SELECT count(*) FROM users u WHERE u.client = $1 AND N
 // there.
 // Faults: building, quarantined, stale.
 func (m Consent) CountUsers(ctx context.Context, client id.Client, before eventstore.Position) (int, error) {
-	return count(ctx, m.Reader, Users{}, client, false, countUsersBefore, string(before))
+	return readmodel.Count(ctx, m.Reader, Users{}, client, false, countUsersBefore, string(before))
 }
 
 const countConsents = `
@@ -221,5 +224,5 @@ SELECT count(*) FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.grant
 // a position.
 // Faults: building, quarantined, stale.
 func (m Consent) CountChanged(ctx context.Context, client id.Client, layer id.ConsentLayer, granted bool, since eventstore.Position) (int, error) {
-	return count(ctx, m.Reader, m, client, false, countConsents, string(layer), granted, string(since))
+	return readmodel.Count(ctx, m.Reader, m, client, false, countConsents, string(layer), granted, string(since))
 }

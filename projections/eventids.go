@@ -11,12 +11,13 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // EventIDs is the read model of where the events stand that a client can have
 // recorded once only: those whose ids are derived, and those that have a key. What
 // has a random id and no key costs it nothing.
-type EventIDs struct{ Reader }
+type EventIDs struct{ readmodel.Reader }
 
 // Name of the read model.
 func (EventIDs) Name() string { return "event_ids" }
@@ -99,10 +100,10 @@ func (EventIDs) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 	if len(rows) == 0 {
 		return nil
 	}
-	return do(ctx, tx, "insert event ids", insertEventIDs,
-		column(rows, func(r row) string { return string(r.client) }),
-		column(rows, func(r row) [16]byte { return r.id }),
-		column(rows, func(r row) int64 { return int64(r.revision) }),
+	return readmodel.Do(ctx, tx, "insert event ids", insertEventIDs,
+		readmodel.Column(rows, func(r row) string { return string(r.client) }),
+		readmodel.Column(rows, func(r row) [16]byte { return r.id }),
+		readmodel.Column(rows, func(r row) int64 { return int64(r.revision) }),
 	)
 }
 

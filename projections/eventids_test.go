@@ -7,12 +7,13 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
 )
 
 func TestEventsAreFoundByDerivedIdsAndKeys(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	model := projections.EventIDs{Reader: w.reader}
+	w := projectionstest.New(t)
+	model := projections.EventIDs{Reader: w.Reader}
 	find := func(client id.Client, wanted ...id.Event) (map[id.Event]eventstore.Revision, eventstore.Position) {
 		t.Helper()
 		found, reached, err := model.Revisions(t.Context(), client, wanted)
@@ -21,36 +22,36 @@ func TestEventsAreFoundByDerivedIdsAndKeys(t *testing.T) {
 		}
 		return found, reached
 	}
-	if found, reached := find(w.acme, id.Next[id.Event](w.ids)); len(found) > 0 || reached != eventstore.Start {
+	if found, reached := find(w.Acme, id.Next[id.Event](w.IDs)); len(found) > 0 || reached != eventstore.Start {
 		t.Errorf("before there are tables: %v, reached %q", found, reached)
 	}
-	w.follow(projections.EventIDs{})
+	w.Follow(projections.EventIDs{})
 
-	stream := eventstore.Stream("matches-" + string(w.acme) + "-x")
+	stream := eventstore.Stream("matches-" + string(w.Acme) + "-x")
 	derived := id.Next[id.Event](id.Derived("a request"))
 	append := func(ids *id.Source, events ...event.Event) []eventstore.Recorded {
 		t.Helper()
-		end := must[eventstore.StreamVersion](t)(w.log.Version(t.Context(), stream))
-		return must[[]eventstore.Recorded](t)(w.log.Append(t.Context(), end, eventstore.Origin{Client: w.acme, Actor: "test"}, ids, events...))
+		end := projectionstest.Must[eventstore.StreamVersion](t)(w.EventLog.Version(t.Context(), stream))
+		return projectionstest.Must[[]eventstore.Recorded](t)(w.EventLog.Append(t.Context(), end, eventstore.Origin{Client: w.Acme, Actor: "test"}, ids, events...))
 	}
-	random := append(w.ids, event.MatchComputed{User: "usr_a", MatchedUser: "usr_b"})[0].ID
+	random := append(w.IDs, event.MatchComputed{User: "usr_a", MatchedUser: "usr_b"})[0].ID
 	append(id.Derived("a request"), event.MatchComputed{User: "usr_a", MatchedUser: "usr_b"})
 	clicked := event.InteractionRecorded{User: "usr_a", Item: "usr_b", Kind: "click", Impression: "f.1"}
 	shown := event.CampaignEngagementRecorded{Campaign: "cam_a", User: "usr_a", Kind: "impression", Impression: id.Next[id.Impression](id.Derived("a page"))}
-	append(w.ids, clicked, shown, clicked, shown) // twice, as older logs may hold them
-	last := append(w.ids, event.MatchComputed{User: "usr_a", MatchedUser: "usr_c"})[0]
-	if err := w.reader.Progress.Wait(t.Context(), projections.EventIDs{}, w.acme, last.Position); err != nil {
+	append(w.IDs, clicked, shown, clicked, shown) // twice, as older logs may hold them
+	last := append(w.IDs, event.MatchComputed{User: "usr_a", MatchedUser: "usr_c"})[0]
+	if err := w.Reader.Progress.Wait(t.Context(), projections.EventIDs{}, w.Acme, last.Position); err != nil {
 		t.Fatal(err)
 	}
 
 	click, _ := clicked.Key()
 	impression, _ := shown.Key()
-	found, reached := find(w.acme, random, derived, click, impression)
+	found, reached := find(w.Acme, random, derived, click, impression)
 	if want := map[id.Event]eventstore.Revision{derived: 1, click: 2, impression: 3}; len(found) != len(want) ||
 		found[derived] != 1 || found[click] != 2 || found[impression] != 3 || reached < last.Position {
 		t.Errorf("found %v, want %v; reached %s of %s", found, want, reached, last.Position)
 	}
-	if found, _ := find(w.bolt, derived, click, impression); len(found) > 0 {
+	if found, _ := find(w.Bolt, derived, click, impression); len(found) > 0 {
 		t.Errorf("another client finds %v", found)
 	}
 }

@@ -8,23 +8,24 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
+	"kindred/projections/readmodel"
 )
 
 // externalName is what a statement reads of a user to say how the client names it:
 // the columns u.external, u.external_event, k.id AS key, k.client_key and
 // k.wrapped, in this order.
 type externalName struct {
-	external sealed
+	external readmodel.Sealed
 	key      seal.WrappedKey
 }
 
 func (n *externalName) columns() []any {
-	return []any{&n.external.Box, text(&n.external.Event), text(&n.key.ID), text(&n.key.Under), &n.key.Wrapped}
+	return []any{&n.external.Box, readmodel.Text(&n.external.Event), readmodel.Text(&n.key.ID), readmodel.Text(&n.key.Under), &n.key.Wrapped}
 }
 
 // open opens the external id of a user; nil: the user was erased just now.
-func (n *externalName) open(ctx context.Context, r Reader, client id.Client, user id.User) ([]byte, error) {
-	return r.open(ctx, n.key, string(user), n.external, client, eventstore.UserStream(client, user), "external_id")
+func (n *externalName) open(ctx context.Context, r readmodel.Reader, client id.Client, user id.User) ([]byte, error) {
+	return r.Open(ctx, n.key, string(user), n.external, client, eventstore.UserStream(client, user), "external_id")
 }
 
 // listWithExternalIDs reads a page of a list of users, with the external ids that the
@@ -33,21 +34,21 @@ func (n *externalName) open(ctx context.Context, r Reader, client id.Client, use
 // about, where the external id goes, and its place in the list. Where the users
 // model does not know one of the users yet, the rows are read again once it has
 // caught up. Users who were erased just now are left out.
-func listWithExternalIDs[T any](ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool, page Page,
+func listWithExternalIDs[T any](ctx context.Context, r readmodel.Reader, of projector.Projection, client id.Client, eventual bool, page readmodel.Page,
 	sql string, args []any, fields func(*T) []any, about func(*T) (user id.User, external *string, place eventstore.Position),
 ) ([]T, error) {
 	type row struct {
 		item T
 		externalName
 	}
-	return filled(page, nil, func(page Page) (found []T, more bool, last eventstore.Position, err error) {
+	return readmodel.Filled(page, nil, func(page readmodel.Page) (found []T, more bool, last eventstore.Position, err error) {
 		read := func() ([]row, error) {
-			return query(ctx, r, of, client, eventual, sql, append(slices.Clip(args), string(page.After), page.Limit),
+			return readmodel.Query(ctx, r, of, client, eventual, sql, append(slices.Clip(args), string(page.After), page.Limit),
 				func(r *row) []any { return append(fields(&r.item), r.columns()...) })
 		}
 		rows, err := read()
 		if err == nil && slices.ContainsFunc(rows, func(r row) bool { return r.external.Event == "" }) {
-			if _, err = count(ctx, r, Users{}, client, eventual, `SELECT 0 AS n`); err == nil {
+			if _, err = readmodel.Count(ctx, r, Users{}, client, eventual, `SELECT 0 AS n`); err == nil {
 				rows, err = read()
 			}
 		}
@@ -86,8 +87,8 @@ func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool,
 	if len(users) == 0 {
 		return names, nil
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, externalIDs, []any{texts(users)},
-		func(r *row) []any { return append([]any{text(&r.id)}, r.columns()...) })
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, externalIDs, []any{readmodel.Texts(users)},
+		func(r *row) []any { return append([]any{readmodel.Text(&r.id)}, r.columns()...) })
 	if err != nil {
 		return nil, err
 	}

@@ -16,12 +16,13 @@ import (
 	"kindred/eventstore/audit"
 	"kindred/eventstore/projector"
 	"kindred/panics"
+	"kindred/projections/readmodel"
 )
 
 // History is the read model of what happened to each client: where its events
 // stand in the log, by ordinal, and the Merkle tree over their hashes. The
 // events themselves are read from the log.
-type History struct{ Reader }
+type History struct{ readmodel.Reader }
 
 // Entry says where an event stands.
 type Entry struct {
@@ -207,24 +208,24 @@ func (b *entering) write(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("enter events: %w", err)
 	}
 	if len(b.nodes) > 0 {
-		if err := do(ctx, tx, "keep nodes", insertNodes,
-			column(b.nodes, func(n enteredNode) string { return string(n.client) }),
-			column(b.nodes, func(n enteredNode) int16 { return n.level }),
-			column(b.nodes, func(n enteredNode) int64 { return n.index }),
-			column(b.nodes, func(n enteredNode) []byte { return n.hash[:] }),
+		if err := readmodel.Do(ctx, tx, "keep nodes", insertNodes,
+			readmodel.Column(b.nodes, func(n enteredNode) string { return string(n.client) }),
+			readmodel.Column(b.nodes, func(n enteredNode) int16 { return n.level }),
+			readmodel.Column(b.nodes, func(n enteredNode) int64 { return n.index }),
+			readmodel.Column(b.nodes, func(n enteredNode) []byte { return n.hash[:] }),
 		); err != nil {
 			return err
 		}
 	}
-	trees := sortedValues(b.trees)
-	return do(ctx, tx, "keep trees", upsertTrees,
-		texts(sortedKeys(b.trees)),
-		column(trees, func(t *Grown) int64 { return t.Size }),
-		column(trees, func(t *Grown) []byte {
-			return slices.Concat(column(t.Peaks, func(h audit.Hash) []byte { return h[:] })...)
+	trees := readmodel.SortedValues(b.trees)
+	return readmodel.Do(ctx, tx, "keep trees", upsertTrees,
+		readmodel.Texts(readmodel.SortedKeys(b.trees)),
+		readmodel.Column(trees, func(t *Grown) int64 { return t.Size }),
+		readmodel.Column(trees, func(t *Grown) []byte {
+			return slices.Concat(readmodel.Column(t.Peaks, func(h audit.Hash) []byte { return h[:] })...)
 		}),
-		column(trees, func(t *Grown) string { return string(t.Position) }),
-		column(trees, func(t *Grown) time.Time { return t.RecordedAt }),
+		readmodel.Column(trees, func(t *Grown) string { return string(t.Position) }),
+		readmodel.Column(trees, func(t *Grown) time.Time { return t.RecordedAt }),
 	)
 }
 
@@ -278,11 +279,11 @@ const (
 // limit were found among those; nil: there are no more.
 // Faults: building, quarantined, stale.
 func (m History) List(ctx context.Context, client id.Client, eventual bool, f Filter, limit int) (found []Entry, more *int64, err error) {
-	fits, w := where{args: []any{f.After, maxWalk}}, where{}
-	argue := func(on *where, condition string, arg any) {
-		on.args = fits.args
-		on.and(condition, arg)
-		fits.args = on.args
+	fits, w := readmodel.Where{Args: []any{f.After, maxWalk}}, readmodel.Where{}
+	argue := func(on *readmodel.Where, condition string, arg any) {
+		on.Args = fits.Args
+		on.And(condition, arg)
+		fits.Args = on.Args
 	}
 	if f.Type != "" && f.Actor != "" {
 		argue(&fits, fitsType, f.Type)
@@ -310,14 +311,16 @@ func (m History) List(ctx context.Context, client id.Client, eventual bool, f Fi
 	if f.Newest {
 		order = " DESC"
 	}
-	w.sql += entriesBy + order + entriesFit + order
+	w.SQL += entriesBy + order + entriesFit + order
 	argue(&w, entriesPage, limit)
 	type row struct {
 		Entry
 		fits, last bool
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, entriesOf+order+entriesWalk+fits.sql+entriesAfter+w.sql, fits.args,
-		func(r *row) []any { return []any{&r.Ordinal, text(&r.Position), hashInto{&r.Hash}, &r.fits, &r.last} })
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, entriesOf+order+entriesWalk+fits.SQL+entriesAfter+w.SQL, fits.Args,
+		func(r *row) []any {
+			return []any{&r.Ordinal, readmodel.Text(&r.Position), hashInto{&r.Hash}, &r.fits, &r.last}
+		})
 	for _, r := range rows {
 		if r.fits {
 			found = append(found, r.Entry)
@@ -347,8 +350,8 @@ func (m History) Tree(ctx context.Context, client id.Client, eventual bool) (Gro
 		Grown
 		peaks []byte
 	}
-	found, err := query(ctx, m.Reader, m, client, eventual, getTree, nil, func(r *row) []any {
-		return []any{&r.Size, &r.peaks, text(&r.Position), &r.RecordedAt}
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getTree, nil, func(r *row) []any {
+		return []any{&r.Size, &r.peaks, readmodel.Text(&r.Position), &r.RecordedAt}
 	})
 	if err != nil || len(found) == 0 {
 		return Grown{}, err
@@ -399,7 +402,7 @@ func (m History) SizeUpTo(ctx context.Context, client id.Client, eventual bool, 
 }
 
 func (m History) size(ctx context.Context, client id.Client, eventual bool, condition string, at any) (int64, error) {
-	size, err := count(ctx, m.Reader, m, client, eventual,
+	size, err := readmodel.Count(ctx, m.Reader, m, client, eventual,
 		`SELECT coalesce(max(e.ordinal) + 1, 0) AS size FROM history_events e WHERE e.client = $1 AND `+condition, at)
 	return int64(size), err
 }
@@ -502,8 +505,8 @@ func (m History) RootsAt(ctx context.Context, sizes map[id.Client]int64) (map[id
 
 func (m History) fetch(ctx context.Context, nodes treeNodes) error {
 	names := slices.Collect(maps.Keys(nodes))
-	rows, err := m.Pool.Query(ctx, selectNodes, column(names, func(n nodeName) string { return string(n.client) }),
-		column(names, func(n nodeName) int16 { return int16(n.level) }), column(names, func(n nodeName) int64 { return n.index }))
+	rows, err := m.Pool.Query(ctx, selectNodes, readmodel.Column(names, func(n nodeName) string { return string(n.client) }),
+		readmodel.Column(names, func(n nodeName) int16 { return int16(n.level) }), readmodel.Column(names, func(n nodeName) int64 { return n.index }))
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,12 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/ranking"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // Interactions is the read model of what users did about the items of their
 // feeds, as far as ranking needs it.
-type Interactions struct{ Reader }
+type Interactions struct{ readmodel.Reader }
 
 // Name of the read model.
 func (Interactions) Name() string { return "interactions" }
@@ -188,14 +189,14 @@ func (rows *interactionRows) load(ctx context.Context, tx pgx.Tx) error {
 	}
 	touched := rows.sorted()
 	found, err := tx.Query(ctx, loadInteractions,
-		column(touched, func(r *interactionRow) string { return string(r.client) }),
-		column(touched, func(r *interactionRow) string { return string(r.user) }),
-		column(touched, func(r *interactionRow) string { return r.item }))
+		readmodel.Column(touched, func(r *interactionRow) string { return string(r.client) }),
+		readmodel.Column(touched, func(r *interactionRow) string { return string(r.user) }),
+		readmodel.Column(touched, func(r *interactionRow) string { return r.item }))
 	if err != nil {
 		return err
 	}
 	var row interactionRow
-	if _, err := pgx.ForEachRow(found, []any{text(&row.client), text(&row.user), text(&row.item), &row.dismissed, &row.seen}, func() error {
+	if _, err := pgx.ForEachRow(found, []any{readmodel.Text(&row.client), readmodel.Text(&row.user), readmodel.Text(&row.item), &row.dismissed, &row.seen}, func() error {
 		loaded := row
 		loaded.seen = slices.Clone(row.seen)
 		rows.interactions[row.interactionKey] = &loaded
@@ -205,13 +206,13 @@ func (rows *interactionRows) load(ctx context.Context, tx pgx.Tx) error {
 	}
 	items := rows.sortedItems()
 	found, err = tx.Query(ctx, loadPopularity,
-		column(items, func(r *popularityRow) string { return string(r.client) }),
-		column(items, func(r *popularityRow) string { return r.item }))
+		readmodel.Column(items, func(r *popularityRow) string { return string(r.client) }),
+		readmodel.Column(items, func(r *popularityRow) string { return r.item }))
 	if err != nil {
 		return err
 	}
 	var item popularityRow
-	_, err = pgx.ForEachRow(found, []any{text(&item.client), text(&item.item), &item.Impressions, &item.Clicks}, func() error {
+	_, err = pgx.ForEachRow(found, []any{readmodel.Text(&item.client), readmodel.Text(&item.item), &item.Impressions, &item.Clicks}, func() error {
 		loaded := item
 		rows.popularity[item.itemKey] = &loaded
 		return nil
@@ -221,10 +222,10 @@ func (rows *interactionRows) load(ctx context.Context, tx pgx.Tx) error {
 
 func (rows *interactionRows) write(ctx context.Context, tx pgx.Tx) error {
 	if len(rows.erased) > 0 {
-		clients := column(rows.erased, func(k itemKey) string { return string(k.client) })
-		users := column(rows.erased, func(k itemKey) string { return k.item })
+		clients := readmodel.Column(rows.erased, func(k itemKey) string { return string(k.client) })
+		users := readmodel.Column(rows.erased, func(k itemKey) string { return k.item })
 		for _, sql := range []string{noteInteractionErased, eraseInteractions, erasePopularity} {
-			if err := do(ctx, tx, "erase interactions", sql, clients, users); err != nil {
+			if err := readmodel.Do(ctx, tx, "erase interactions", sql, clients, users); err != nil {
 				return err
 			}
 		}
@@ -237,11 +238,11 @@ func (rows *interactionRows) write(ctx context.Context, tx pgx.Tx) error {
 			seen = append(seen, r.seen...)
 			last[i] = len(seen)
 		}
-		if err := do(ctx, tx, "upsert interactions", upsertInteractions,
-			column(touched, func(r *interactionRow) string { return string(r.client) }),
-			column(touched, func(r *interactionRow) string { return string(r.user) }),
-			column(touched, func(r *interactionRow) string { return r.item }),
-			column(touched, func(r *interactionRow) bool { return r.dismissed }), seen, first, last,
+		if err := readmodel.Do(ctx, tx, "upsert interactions", upsertInteractions,
+			readmodel.Column(touched, func(r *interactionRow) string { return string(r.client) }),
+			readmodel.Column(touched, func(r *interactionRow) string { return string(r.user) }),
+			readmodel.Column(touched, func(r *interactionRow) string { return r.item }),
+			readmodel.Column(touched, func(r *interactionRow) bool { return r.dismissed }), seen, first, last,
 		); err != nil {
 			return err
 		}
@@ -250,12 +251,12 @@ func (rows *interactionRows) write(ctx context.Context, tx pgx.Tx) error {
 	if len(items) == 0 {
 		return nil
 	}
-	return do(ctx, tx, "upsert popularity", upsertPopularity,
-		column(items, func(r *popularityRow) string { return string(r.client) }),
-		column(items, func(r *popularityRow) string { return r.item }),
-		column(items, func(r *popularityRow) float64 { return r.Impressions }),
-		column(items, func(r *popularityRow) float64 { return r.Clicks }),
-		column(items, func(r *popularityRow) float64 { return r.ExpectedClickRate() }),
+	return readmodel.Do(ctx, tx, "upsert popularity", upsertPopularity,
+		readmodel.Column(items, func(r *popularityRow) string { return string(r.client) }),
+		readmodel.Column(items, func(r *popularityRow) string { return r.item }),
+		readmodel.Column(items, func(r *popularityRow) float64 { return r.Impressions }),
+		readmodel.Column(items, func(r *popularityRow) float64 { return r.Clicks }),
+		readmodel.Column(items, func(r *popularityRow) float64 { return r.ExpectedClickRate() }),
 	)
 }
 

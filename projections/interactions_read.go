@@ -7,6 +7,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/ranking"
+	"kindred/projections/readmodel"
 )
 
 // Standing is what counts, beside a match, when a user is ranked in another
@@ -31,8 +32,8 @@ SELECT i.item FROM interactions i WHERE i.client = $1 AND i.user_id = $2 AND i.d
 // items is nil.
 // Faults: building, quarantined, stale.
 func (m Interactions) Dismissed(ctx context.Context, client id.Client, eventual bool, user id.User, items []string) (map[string]bool, error) {
-	found, err := query(ctx, m.Reader, m, client, eventual, dismissedItems, []any{string(user), items, maxDismissed},
-		func(item *string) []any { return []any{text(item)} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, dismissedItems, []any{string(user), items, maxDismissed},
+		func(item *string) []any { return []any{readmodel.Text(item)} })
 	dismissed := make(map[string]bool, len(found))
 	for _, item := range found {
 		dismissed[item] = true
@@ -74,7 +75,7 @@ var (
 // Standings returns how users stand in the feed of another one.
 // Faults: building, quarantined, stale.
 func (m Interactions) Standings(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, users []id.User) ([]Standing, error) {
-	return m.standings(ctx, client, eventual, standingsOf, string(of), since, texts(users))
+	return m.standings(ctx, client, eventual, standingsOf, string(of), since, readmodel.Texts(users))
 }
 
 // Newest returns the users who came last, the newest first; within a layer, those
@@ -96,7 +97,7 @@ func (m Interactions) Popular(ctx context.Context, client id.Client, eventual bo
 }
 
 func (m Interactions) standings(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Standing, error) {
-	return query(ctx, m.Reader, m, client, eventual, sql, args, func(s *Standing) []any {
-		return []any{text(&s.User), &s.UpdatedAt, &s.Unanswered, &s.Response.Impressions, &s.Response.Clicks}
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, sql, args, func(s *Standing) []any {
+		return []any{readmodel.Text(&s.User), &s.UpdatedAt, &s.Unanswered, &s.Response.Impressions, &s.Response.Clicks}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"kindred/eventstore"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
 )
 
 func TestInteractionsOfAnyBatchesMakeTheSameTables(t *testing.T) {
@@ -74,24 +75,24 @@ func TestWhatInteractionsLeave(t *testing.T) {
 
 func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Interactions{}, projections.Users{}, projections.Consent{})
-	layer := w.define(w.acme, "a layer")
+	w := projectionstest.New(t)
+	w.Follow(projections.Interactions{}, projections.Users{}, projections.Consent{})
+	layer := w.Define(w.Acme, "a layer")
 	var users []id.User
 	for _, external := range []string{"ada", "bob", "eve", "kim", "lea"} {
-		users = append(users, w.create(w.acme, external, `{}`))
+		users = append(users, w.Create(w.Acme, external, `{}`))
 	}
 	ada, bob, eve, kim, lea := users[0], users[1], users[2], users[3], users[4]
 	for _, user := range []id.User{ada, lea, kim, bob} {
-		w.grant(w.acme, layer, user, true)
+		w.Grant(w.Acme, layer, user, true)
 	}
-	w.grant(w.acme, layer, lea, false)
+	w.Grant(w.Acme, layer, lea, false)
 	for _, user := range []id.User{bob, eve, lea} {
-		w.interact(w.acme, ada, user, "click", 1)
+		w.Interact(w.Acme, ada, user, "click", 1)
 	}
-	model, since := projections.Interactions{Reader: w.reader}, time.Now().Add(-time.Hour)
-	must[[]id.User](t)(projections.Consent{Reader: w.reader}.Consenting(t.Context(), w.acme, layer, "", whatever)) // it has caught up
-	must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false, projections.UserQuery{Page: everything()}))
+	model, since := projections.Interactions{Reader: w.Reader}, time.Now().Add(-time.Hour)
+	projectionstest.Must[[]id.User](t)(projections.Consent{Reader: w.Reader}.Consenting(t.Context(), w.Acme, layer, "", whatever)) // it has caught up
+	projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()}))
 	of := func(found []projections.Standing) (users []id.User) {
 		for _, s := range found {
 			users = append(users, s.User)
@@ -99,10 +100,10 @@ func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 		return users
 	}
 	newest := func(within event.Within, limit int) []id.User {
-		return of(must[[]projections.Standing](t)(model.Newest(t.Context(), w.acme, false, ada, since, within, limit)))
+		return of(projectionstest.Must[[]projections.Standing](t)(model.Newest(t.Context(), w.Acme, false, ada, since, within, limit)))
 	}
 	popular := func(within event.Within) []id.User {
-		found := of(must[[]projections.Standing](t)(model.Popular(t.Context(), w.acme, false, ada, since, within, whatever)))
+		found := of(projectionstest.Must[[]projections.Standing](t)(model.Popular(t.Context(), w.Acme, false, ada, since, within, whatever)))
 		slices.Sort(found) // they are equally popular
 		return found
 	}
@@ -125,15 +126,15 @@ func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 
 func TestAnImpressionOfTheFutureTiresNobody(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Interactions{}, projections.Users{})
-	ada, bob := w.create(w.acme, "ada", `{}`), w.create(w.acme, "bob", `{}`)
+	w := projectionstest.New(t)
+	w.Follow(projections.Interactions{}, projections.Users{})
+	ada, bob := w.Create(w.Acme, "ada", `{}`), w.Create(w.Acme, "bob", `{}`)
 	for _, ahead := range []time.Duration{365 * 24 * time.Hour, 0} {
-		w.log.Now = func() time.Time { return time.Now().Add(ahead) }
-		w.interact(w.acme, ada, bob, "impression", 1)
+		w.EventLog.Now = func() time.Time { return time.Now().Add(ahead) }
+		w.Interact(w.Acme, ada, bob, "impression", 1)
 	}
-	must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false, projections.UserQuery{Page: everything()}))
-	found := must[[]projections.Standing](t)(projections.Interactions{Reader: w.reader}.Standings(t.Context(), w.acme, false, ada, time.Now().Add(-time.Hour), []id.User{bob}))
+	projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()}))
+	found := projectionstest.Must[[]projections.Standing](t)(projections.Interactions{Reader: w.Reader}.Standings(t.Context(), w.Acme, false, ada, time.Now().Add(-time.Hour), []id.User{bob}))
 	if len(found) != 1 || found[0].Unanswered != 1 {
 		t.Errorf("got %+v; want one impression, the one by the clock that is right", found)
 	}

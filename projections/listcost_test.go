@@ -15,6 +15,8 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
 )
 
 // statements are those that a pool has run.
@@ -76,28 +78,28 @@ FROM generate_series(1, 100000) n`,
 
 func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Users{}, projections.History{}, projections.Campaigns{}, projections.Clusters{})()
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{}, projections.History{}, projections.Campaigns{}, projections.Clusters{})()
 	for _, sql := range manyOfEach {
-		args := []any{string(w.acme)}
+		args := []any{string(w.Acme)}
 		if sql[0] == 'A' {
 			args = nil
 		}
-		if _, err := w.pool.Exec(t.Context(), sql, args...); err != nil {
+		if _, err := w.Pool.Exec(t.Context(), sql, args...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	seen := &statements{}
-	config := w.pool.Config()
+	config := w.Pool.Config()
 	config.ConnConfig.Tracer = seen
-	traced := must[*pgxpool.Pool](t)(pgxpool.NewWithConfig(t.Context(), config))
+	traced := projectionstest.Must[*pgxpool.Pool](t)(pgxpool.NewWithConfig(t.Context(), config))
 	t.Cleanup(traced.Close)
-	reader := w.reader
+	reader := w.Reader
 	reader.Pool = traced
 	users, history := projections.Users{Reader: reader}, projections.History{Reader: reader}
 	campaigns, clusters := projections.Campaigns{Reader: reader}, projections.Clusters{Reader: reader}
 
-	page, running := projections.Page{Limit: 101}, "running"
+	page, running := readmodel.Page{Limit: 101}, "running"
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	ids := make([]id.User, 200)
 	for i := range ids {
@@ -105,21 +107,21 @@ func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 	}
 	entries := func(f projections.Filter) func() (int, error) {
 		return func() (int, error) {
-			found, _, err := history.List(t.Context(), w.acme, true, f, page.Limit)
+			found, _, err := history.List(t.Context(), w.Acme, true, f, page.Limit)
 			return len(found), err
 		}
 	}
 	chosen := func(q projections.UserQuery) func() (int, error) {
 		q.Page.Limit = page.Limit
 		return func() (int, error) {
-			found, err := users.List(t.Context(), w.acme, true, q)
+			found, err := users.List(t.Context(), w.Acme, true, q)
 			return len(found), err
 		}
 	}
 	for name, list := range map[string]func() (int, error){
 		"users who changed lately":    chosen(projections.UserQuery{UpdatedSince: at(100_000)}),
 		"users who changed ever":      chosen(projections.UserQuery{UpdatedSince: at(0)}),
-		"of which the middle":         chosen(projections.UserQuery{UpdatedSince: at(0), Page: projections.Page{After: "50000000000/00000000000000050000"}}),
+		"of which the middle":         chosen(projections.UserQuery{UpdatedSince: at(0), Page: readmodel.Page{After: "50000000000/00000000000000050000"}}),
 		"users named, of all changes": chosen(projections.UserQuery{UpdatedSince: at(0), IDs: ids}),
 		"events of a rare type":       entries(projections.Filter{After: -1, Type: "rare"}),
 		"events of no type":           entries(projections.Filter{After: -1, Type: "none"}),
@@ -137,27 +139,27 @@ func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 		"the newest of a rare type":   entries(projections.Filter{After: -1, Newest: true, Type: "rare"}),
 		"the newest of a stream":      entries(projections.Filter{After: -1, Newest: true, Stream: "user-1"}),
 		"campaigns of a rare status": func() (int, error) {
-			found, err := campaigns.List(t.Context(), w.acme, true, &running, page)
+			found, err := campaigns.List(t.Context(), w.Acme, true, &running, page)
 			return len(found), err
 		},
 		"runs of a rare status": func() (int, error) {
-			found, err := clusters.Runs(t.Context(), w.acme, true, projections.RunQuery{Status: "failed", Page: page})
+			found, err := clusters.Runs(t.Context(), w.Acme, true, projections.RunQuery{Status: "failed", Page: page})
 			return len(found), err
 		},
 		"runs of a rare layer": func() (int, error) {
-			found, err := clusters.Runs(t.Context(), w.acme, true, projections.RunQuery{Layer: "rare", Page: page})
+			found, err := clusters.Runs(t.Context(), w.Acme, true, projections.RunQuery{Layer: "rare", Page: page})
 			return len(found), err
 		},
 		"clusters of a rare layer": func() (int, error) {
-			found, err := clusters.List(t.Context(), w.acme, true, event.RunScope{Layer: "rare"}, page)
+			found, err := clusters.List(t.Context(), w.Acme, true, event.RunScope{Layer: "rare"}, page)
 			return len(found), err
 		},
 		"runs of a rare segment": func() (int, error) {
-			found, err := clusters.Runs(t.Context(), w.acme, true, projections.RunQuery{Segment: "rare", Page: page})
+			found, err := clusters.Runs(t.Context(), w.Acme, true, projections.RunQuery{Segment: "rare", Page: page})
 			return len(found), err
 		},
 		"clusters of a rare segment": func() (int, error) {
-			found, err := clusters.List(t.Context(), w.acme, true, event.RunScope{Segment: "rare"}, page)
+			found, err := clusters.List(t.Context(), w.Acme, true, event.RunScope{Segment: "rare"}, page)
 			return len(found), err
 		},
 	} {
@@ -173,7 +175,7 @@ func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 			most = 5_001 // where no index serves all that a page of a history is filtered by
 		}
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-			if looked := rowsLookedAt(t, w.pool, mode, sql, args); looked > most {
+			if looked := rowsLookedAt(t, w.Pool, mode, sql, args); looked > most {
 				t.Errorf("%s: a page looks at %v rows (%s)\n%s", name, looked, mode, sql)
 			}
 		}
@@ -183,7 +185,7 @@ func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 // rowsLookedAt runs a statement as one that is prepared, and counts.
 func rowsLookedAt(t *testing.T, pool *pgxpool.Pool, mode, sql string, args []any) float64 {
 	t.Helper()
-	tx := must[pgx.Tx](t)(pool.Begin(t.Context()))
+	tx := projectionstest.Must[pgx.Tx](t)(pool.Begin(t.Context()))
 	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // nothing was written
 	if _, err := tx.Exec(t.Context(), `SET LOCAL plan_cache_mode TO `+mode); err != nil {
 		t.Fatal(err)
@@ -202,16 +204,16 @@ func rowsLookedAt(t *testing.T, pool *pgxpool.Pool, mode, sql string, args []any
 // However little a filter selects, its pages together hold all of it.
 func TestThePagesOfAFilteredHistoryMissNothing(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.History{})()
-	if _, err := w.pool.Exec(t.Context(), `
+	w := projectionstest.New(t)
+	w.Follow(projections.History{})()
+	if _, err := w.Pool.Exec(t.Context(), `
 INSERT INTO history_events (client, ordinal, position, stream, type, actor, recorded_at, hash)
 SELECT $1, n, lpad(n::text, 20, '0'), 'user-' || n, CASE n % 5000 WHEN 4999 THEN 'rare' ELSE 'often' END, 'ada',
 	'epoch'::timestamptz + (n + CASE n % 2 WHEN 0 THEN 60 ELSE 0 END) * interval '1 s', decode(repeat('00', 32), 'hex')
-FROM generate_series(0, 20000) n`, string(w.acme)); err != nil {
+FROM generate_series(0, 20000) n`, string(w.Acme)); err != nil {
 		t.Fatal(err)
 	}
-	history := projections.History{Reader: w.reader}
+	history := projections.History{Reader: w.Reader}
 	for name, tt := range map[string]struct {
 		filter      projections.Filter
 		want, pages int
@@ -226,7 +228,7 @@ FROM generate_series(0, 20000) n`, string(w.acme)); err != nil {
 		for _, newest := range []bool{false, true} {
 			found, pages := []int64{}, 0
 			for tt.filter.After, tt.filter.Below, tt.filter.Newest = -1, 0, newest; ; {
-				page, more, err := history.List(t.Context(), w.acme, true, tt.filter, 1000)
+				page, more, err := history.List(t.Context(), w.Acme, true, tt.filter, 1000)
 				if err != nil {
 					t.Fatal(name, err)
 				}
@@ -255,25 +257,25 @@ FROM generate_series(0, 20000) n`, string(w.acme)); err != nil {
 
 func TestUsersAreListedByTheirLastChangeInPagesThatMissNobody(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Users{})
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})
 	began := time.Now().Add(-time.Hour)
 	var users []id.User
 	for _, external := range []string{"a", "b", "c", "d", "e"} {
-		users = append(users, w.create(w.acme, external, `{}`))
+		users = append(users, w.Create(w.Acme, external, `{}`))
 	}
-	w.change(w.acme, users[1], `{"n":1}`) // a c d e b
-	query := projections.UserQuery{UpdatedSince: began, Page: projections.Page{Limit: 2}}
+	w.Change(w.Acme, users[1], `{"n":1}`) // a c d e b
+	query := projections.UserQuery{UpdatedSince: began, Page: readmodel.Page{Limit: 2}}
 	var got []string
 	for page := range 5 {
-		found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false, query))
-		got = append(got, externalIDs(found)...)
+		found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, query))
+		got = append(got, projectionstest.ExternalIDs(found)...)
 		if len(found) < query.Page.Limit {
 			break
 		}
 		query.Page.After = query.Place(found[len(found)-1])
 		if page == 0 {
-			w.change(w.acme, users[0], `{"n":2}`) // was listed, and changes: it is listed again
+			w.Change(w.Acme, users[0], `{"n":2}`) // was listed, and changes: it is listed again
 		}
 	}
 	if want := []string{"a", "c", "d", "e", "b", "a"}; !slices.Equal(got, want) {

@@ -11,10 +11,11 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // Matches is the read model of computed matches: of each pair the newest one.
-type Matches struct{ Reader }
+type Matches struct{ readmodel.Reader }
 
 // Match is a match that was recorded for a user.
 type Match struct {
@@ -101,7 +102,7 @@ func (Matches) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 		case event.EndUserErased:
 			// What else this batch says of the user is left out when it is written.
 			for _, sql := range []string{noteMatchErased, eraseMatches, eraseMatched} {
-				if err := do(ctx, tx, "erase matches", sql, string(r.Client), string(e.User)); err != nil {
+				if err := readmodel.Do(ctx, tx, "erase matches", sql, string(r.Client), string(e.User)); err != nil {
 					return err
 				}
 			}
@@ -114,16 +115,16 @@ func writeMatches(ctx context.Context, tx pgx.Tx, rows map[string]matchRow) erro
 	if len(rows) == 0 {
 		return nil
 	}
-	sorted := sortedValues(rows)
-	return do(ctx, tx, "upsert matches", upsertMatches,
-		column(sorted, func(r matchRow) string { return string(r.client) }),
-		column(sorted, func(r matchRow) string { return string(r.event.User) }),
-		column(sorted, func(r matchRow) string { return string(r.event.MatchedUser) }),
-		column(sorted, func(r matchRow) string { return string(r.createdPosition) }),
-		column(sorted, func(r matchRow) float64 { return r.event.Score }),
-		column(sorted, func(r matchRow) float64 { return r.event.Percentile }),
-		column(sorted, func(r matchRow) string { return r.explanation }),
-		column(sorted, func(r matchRow) time.Time { return r.time }),
+	sorted := readmodel.SortedValues(rows)
+	return readmodel.Do(ctx, tx, "upsert matches", upsertMatches,
+		readmodel.Column(sorted, func(r matchRow) string { return string(r.client) }),
+		readmodel.Column(sorted, func(r matchRow) string { return string(r.event.User) }),
+		readmodel.Column(sorted, func(r matchRow) string { return string(r.event.MatchedUser) }),
+		readmodel.Column(sorted, func(r matchRow) string { return string(r.createdPosition) }),
+		readmodel.Column(sorted, func(r matchRow) float64 { return r.event.Score }),
+		readmodel.Column(sorted, func(r matchRow) float64 { return r.event.Percentile }),
+		readmodel.Column(sorted, func(r matchRow) string { return r.explanation }),
+		readmodel.Column(sorted, func(r matchRow) time.Time { return r.time }),
 	)
 }
 
@@ -139,10 +140,10 @@ WHERE m.client = $1 AND m.user_id = $2 AND m.created_position > $3 AND u.erased 
 // List returns the matches that were recorded for a user, in the order in which
 // the pairs were first computed.
 // Faults: building, quarantined, stale.
-func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user id.User, page Page) ([]Match, error) {
+func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user id.User, page readmodel.Page) ([]Match, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, listMatches, []any{string(user)},
 		func(found *Match) []any {
-			return []any{text(&found.Matched), text(&found.CreatedPosition), &found.Score, &found.Percentile, document(&found.Explanation), &found.ComputedAt}
+			return []any{readmodel.Text(&found.Matched), readmodel.Text(&found.CreatedPosition), &found.Score, &found.Percentile, readmodel.Document(&found.Explanation), &found.ComputedAt}
 		},
 		func(found *Match) (id.User, *string, eventstore.Position) {
 			return found.Matched, &found.ExternalID, found.CreatedPosition

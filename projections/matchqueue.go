@@ -14,6 +14,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/jobs"
+	"kindred/projections/readmodel"
 )
 
 // MatchQueue holds the users whose matches are to be computed automatically:
@@ -21,7 +22,7 @@ import (
 // created or changed while it did. A user stands in it once, however often it
 // has changed. Clients take turns.
 type MatchQueue struct {
-	Reader
+	readmodel.Reader
 	// SilentThrough is where in the log begins what is to be matched: up to
 	// there it was another's to match.
 	SilentThrough eventstore.Position
@@ -85,7 +86,7 @@ func (m MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 	for _, r := range batch {
 		clients[string(r.Client)] = true
 	}
-	rows, err := tx.Query(ctx, enabledSweeps, sortedKeys(clients))
+	rows, err := tx.Query(ctx, enabledSweeps, readmodel.SortedKeys(clients))
 	if err != nil {
 		return fmt.Errorf("read who is matched automatically: %w", err)
 	}
@@ -100,11 +101,11 @@ func (m MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 	for _, r := range batch {
 		q.follow(r)
 	}
-	for _, client := range sortedKeys(q.waiting) {
+	for _, client := range readmodel.SortedKeys(q.waiting) {
 		waiting := q.waiting[client]
 		var users, positions, events []string
 		first := time.Time{}
-		for _, user := range sortedKeys(waiting) {
+		for _, user := range readmodel.SortedKeys(waiting) {
 			r := waiting[user]
 			users, positions, events = append(users, string(user)), append(positions, string(r.Position)), append(events, string(r.ID))
 			if first.IsZero() || r.RecordedAt.Before(first) {
@@ -117,7 +118,7 @@ func (m MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 			q.b.Queue(jobs.Ask, client, matchJobs)
 		}
 	}
-	return send(ctx, tx, "match_queue", &q.b)
+	return readmodel.Send(ctx, tx, "match_queue", &q.b)
 }
 
 // queueing is one batch on its way into the queue.
@@ -296,8 +297,8 @@ func (m MatchQueue) finish(ctx context.Context, client id.Client, waiting []Queu
 	var b pgx.Batch
 	if done > 0 {
 		b.Queue(doneQueued, client,
-			column(waiting[:done], func(q QueuedUser) string { return string(q.User) }),
-			column(waiting[:done], func(q QueuedUser) string { return string(q.Position) }), recorded)
+			readmodel.Column(waiting[:done], func(q QueuedUser) string { return string(q.User) }),
+			readmodel.Column(waiting[:done], func(q QueuedUser) string { return string(q.Position) }), recorded)
 	}
 	if failed {
 		b.Queue(failedQueued, client, waiting[done].User)
@@ -332,7 +333,7 @@ func (m MatchQueue) Sweep(ctx context.Context, client id.Client, eventual bool) 
 		Sweep
 		seconds float64
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, getSweep, nil, func(r *row) []any {
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getSweep, nil, func(r *row) []any {
 		return []any{&r.Pending, &r.Done, &r.Recorded, &r.BeganAt, &r.seconds}
 	})
 	if err != nil || len(rows) == 0 {

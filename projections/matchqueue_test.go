@@ -14,11 +14,13 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
 )
 
 // waiting is a queue that a test fills from its log by hand.
 type waiting struct {
-	*fixture
+	*projectionstest.Fixture
 	queue projections.MatchQueue
 	after eventstore.Position
 	stop  func() // following
@@ -26,14 +28,14 @@ type waiting struct {
 
 func newWaiting(t *testing.T) *waiting {
 	t.Helper()
-	w := newFixture(t)
-	stop := w.follow(projections.Users{})
-	return &waiting{fixture: w, queue: projections.MatchQueue{Reader: w.reader}, stop: stop}
+	w := projectionstest.New(t)
+	stop := w.Follow(projections.Users{})
+	return &waiting{Fixture: w, queue: projections.MatchQueue{Reader: w.Reader}, stop: stop}
 }
 
 func (w *waiting) want(client id.Client, on bool, k int) {
 	w.Helper()
-	w.record(client, "client-"+string(client), event.ClientSettingsChanged{Client: client, Settings: event.Settings{
+	w.Record(client, "client-"+string(client), event.ClientSettingsChanged{Client: client, Settings: event.Settings{
 		AutomaticMatching: event.AutomaticMatching{On: on, K: k, MinScore: 0.5},
 	}})
 }
@@ -43,32 +45,32 @@ func (w *waiting) want(client id.Client, on bool, k int) {
 func (w *waiting) fill(size int) {
 	w.Helper()
 	w.apply(size)
-	w.known(w.acme)
-	w.known(w.bolt)
+	w.known(w.Acme)
+	w.known(w.Bolt)
 }
 
 func (w *waiting) known(client id.Client) {
 	w.Helper()
-	_, err := w.users().List(w.Context(), client, false, projections.UserQuery{Page: projections.Page{Limit: 1}})
+	_, err := w.Users().List(w.Context(), client, false, projections.UserQuery{Page: readmodel.Page{Limit: 1}})
 	w.check(err)
 }
 
 func (w *waiting) apply(size int) {
 	w.Helper()
 	for {
-		records, err := w.log.Store.ReadAll(w.Context(), w.after, size)
+		records, err := w.EventLog.Store.ReadAll(w.Context(), w.after, size)
 		if err != nil || len(records) == 0 {
 			w.check(err)
 			return
 		}
 		var batch []eventstore.Recorded
 		for _, r := range records {
-			recorded, err := w.log.Decode(r)
+			recorded, err := w.EventLog.Decode(r)
 			w.check(err)
 			batch = append(batch, recorded)
 			w.after = r.Position
 		}
-		tx, err := w.pool.Begin(w.Context())
+		tx, err := w.Pool.Begin(w.Context())
 		w.check(err)
 		w.check(w.queue.Apply(w.Context(), tx, batch))
 		w.check(tx.Commit(w.Context()))
@@ -99,13 +101,13 @@ func (w *waiting) take(matches int) (client id.Client, users []id.User) {
 // rested lets every client's rest be over.
 func (w *waiting) rested() {
 	w.Helper()
-	_, err := w.pool.Exec(w.Context(), `UPDATE jobs SET due_at = '-infinity'`)
+	_, err := w.Pool.Exec(w.Context(), `UPDATE jobs SET due_at = '-infinity'`)
 	w.check(err)
 }
 
 func (w *waiting) sweep(client id.Client) projections.Sweep {
 	w.Helper()
-	return must[projections.Sweep](w)(w.queue.Sweep(w.Context(), client, true))
+	return projectionstest.Must[projections.Sweep](w)(w.queue.Sweep(w.Context(), client, true))
 }
 
 func TestWhoChangesWaitsWhileTheClientWantsIt(t *testing.T) {
@@ -114,32 +116,32 @@ func TestWhoChangesWaitsWhileTheClientWantsIt(t *testing.T) {
 		t.Run(fmt.Sprint("batches of ", size), func(t *testing.T) {
 			t.Parallel()
 			w := newWaiting(t)
-			before := w.create(w.acme, "before", `{}`)
-			w.want(w.acme, true, 3)
-			first, second, gone := w.create(w.acme, "first", `{}`), w.create(w.acme, "second", `{}`), w.create(w.acme, "gone", `{}`)
-			w.create(w.bolt, "of a client that does not want it", `{}`)
-			w.change(w.acme, first, `{"a":1}`) // waits once, as of its last change
-			w.erase(w.acme, gone)
+			before := w.Create(w.Acme, "before", `{}`)
+			w.want(w.Acme, true, 3)
+			first, second, gone := w.Create(w.Acme, "first", `{}`), w.Create(w.Acme, "second", `{}`), w.Create(w.Acme, "gone", `{}`)
+			w.Create(w.Bolt, "of a client that does not want it", `{}`)
+			w.Change(w.Acme, first, `{"a":1}`) // waits once, as of its last change
+			w.Erase(w.Acme, gone)
 			w.fill(size)
-			if s := w.sweep(w.acme); s.Pending != 3 || s.BeganAt == nil {
+			if s := w.sweep(w.Acme); s.Pending != 3 || s.BeganAt == nil {
 				t.Errorf("%+v", s)
 			}
-			if client, users := w.take(1); client != w.acme || !slices.Equal(users, []id.User{before, second, first}) {
+			if client, users := w.take(1); client != w.Acme || !slices.Equal(users, []id.User{before, second, first}) {
 				t.Errorf("%s %v", client, users)
 			}
-			if s := w.sweep(w.acme); s.Pending != 0 || s.Done != 3 || s.Recorded != 3 || s.BeganAt != nil {
+			if s := w.sweep(w.Acme); s.Pending != 0 || s.Done != 3 || s.Recorded != 3 || s.BeganAt != nil {
 				t.Errorf("%+v", s)
 			}
-			w.change(w.acme, first, `{"a":2}`)
-			w.want(w.acme, false, 3)
-			w.change(w.acme, second, `{"a":2}`)
+			w.Change(w.Acme, first, `{"a":2}`)
+			w.want(w.Acme, false, 3)
+			w.Change(w.Acme, second, `{"a":2}`)
 			w.fill(size)
 			w.rested()
 			if _, users := w.take(1); len(users) != 0 {
 				t.Errorf("%v are matched though nobody wants it", users)
 			}
-			w.want(w.acme, true, 3)
-			w.change(w.acme, first, `{"a":3}`)
+			w.want(w.Acme, true, 3)
+			w.Change(w.Acme, first, `{"a":3}`)
 			w.fill(size)
 			_, users := w.take(1)
 			if slices.Sort(users[:min(2, len(users))]); !slices.Equal(users, []id.User{min(before, second), max(before, second), first}) {
@@ -154,13 +156,13 @@ func TestThoseWhoWereThereAreQueuedPageByPage(t *testing.T) {
 	w := newWaiting(t)
 	const there = 520 // more than a page
 	for n := range there {
-		w.create(w.acme, fmt.Sprint("person ", n), `{}`)
+		w.Create(w.Acme, fmt.Sprint("person ", n), `{}`)
 	}
-	w.want(w.acme, true, 3)
+	w.want(w.Acme, true, 3)
 	w.fill(1000)
 	seen := map[id.User]bool{}
 	for len(seen) < there {
-		if s := w.sweep(w.acme); s.Pending != int64(there-len(seen)) || s.Done != int64(len(seen)) || s.BeganAt == nil {
+		if s := w.sweep(w.Acme); s.Pending != int64(there-len(seen)) || s.Done != int64(len(seen)) || s.BeganAt == nil {
 			t.Fatalf("%d are done: %+v", len(seen), s)
 		}
 		_, users := w.take(0)
@@ -174,13 +176,13 @@ func TestThoseWhoWereThereAreQueuedPageByPage(t *testing.T) {
 			seen[u] = true
 		}
 		var queued int
-		w.check(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM match_queue`).Scan(&queued))
+		w.check(w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM match_queue`).Scan(&queued))
 		if queued > 500 {
 			t.Fatalf("%d are queued at once", queued)
 		}
 	}
 	w.take(0)
-	if s := w.sweep(w.acme); s.Pending != 0 || s.Done != there || s.BeganAt != nil {
+	if s := w.sweep(w.Acme); s.Pending != 0 || s.Done != there || s.BeganAt != nil {
 		t.Errorf("%+v", s)
 	}
 }
@@ -192,23 +194,23 @@ SELECT name, $2, position, '', '', true FROM checkpoints WHERE name = $1`
 func TestThoseWhoWereThereWaitWhileTheirClientIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
-	first := w.create(w.acme, "first", `{}`)
+	first := w.Create(w.Acme, "first", `{}`)
 	w.fill(1000)
 	w.stop()
-	_, err := w.pool.Exec(t.Context(), holdUsers, projector.ID(projections.Users{}), w.acme)
+	_, err := w.Pool.Exec(t.Context(), holdUsers, projector.ID(projections.Users{}), w.Acme)
 	w.check(err)
-	w.follow(projections.Users{})
-	second := w.create(w.acme, "second", `{}`)
-	w.want(w.acme, true, 3)
-	w.create(w.bolt, "after that", `{}`)
+	w.Follow(projections.Users{})
+	second := w.Create(w.Acme, "second", `{}`)
+	w.want(w.Acme, true, 3)
+	w.Create(w.Bolt, "after that", `{}`)
 	w.apply(1000)
-	w.known(w.bolt)
+	w.known(w.Bolt)
 	if _, users := w.take(0); len(users) != 0 {
 		t.Errorf("%v are queued while others are not known", users)
 	}
-	runner := &projector.Runner{Pool: w.pool, Log: w.log, Name: "rebuild", Logger: slog.New(slog.DiscardHandler), Now: time.Now}
-	w.check(runner.RebuildClient(t.Context(), projections.Users{}, w.acme, nil))
-	w.known(w.acme)
+	runner := &projector.Runner{Pool: w.Pool, Log: w.EventLog, Name: "rebuild", Logger: slog.New(slog.DiscardHandler), Now: time.Now}
+	w.check(runner.RebuildClient(t.Context(), projections.Users{}, w.Acme, nil))
+	w.known(w.Acme)
 	w.rested()
 	_, users := w.take(0)
 	if slices.Sort(users); !slices.Equal(users, []id.User{min(first, second), max(first, second)}) {
@@ -219,10 +221,10 @@ func TestThoseWhoWereThereWaitWhileTheirClientIsHeld(t *testing.T) {
 func TestClientsTakeTheirTurnsAndRest(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
-	for _, client := range []id.Client{w.acme, w.bolt} {
+	for _, client := range []id.Client{w.Acme, w.Bolt} {
 		w.want(client, true, 3)
 		for n := range 120 {
-			w.create(client, fmt.Sprint("person ", n), `{}`)
+			w.Create(client, fmt.Sprint("person ", n), `{}`)
 		}
 	}
 	w.fill(1000)
@@ -243,7 +245,7 @@ func TestClientsTakeTheirTurnsAndRest(t *testing.T) {
 		t.Errorf("%s: %d users", client, len(users))
 	}
 	var rest time.Duration
-	w.check(w.pool.QueryRow(t.Context(), `SELECT due_at - clock_timestamp() FROM jobs WHERE client = $1`, second).Scan(&rest))
+	w.check(w.Pool.QueryRow(t.Context(), `SELECT due_at - clock_timestamp() FROM jobs WHERE client = $1`, second).Scan(&rest))
 	if rest <= 0 || rest > time.Second/2 { // 100 matches at 200 a second
 		t.Errorf("it rests for %s", rest)
 	}
@@ -252,8 +254,8 @@ func TestClientsTakeTheirTurnsAndRest(t *testing.T) {
 func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
-	w.want(w.acme, true, 3)
-	first, odd, last := w.create(w.acme, "first", `{}`), w.create(w.acme, "odd", `{}`), w.create(w.acme, "last", `{}`)
+	w.want(w.Acme, true, 3)
+	first, odd, last := w.Create(w.Acme, "first", `{}`), w.Create(w.Acme, "odd", `{}`), w.Create(w.Acme, "last", `{}`)
 	w.fill(1000)
 	trouble := errors.New("trouble")
 	var seen []id.User
@@ -263,7 +265,7 @@ func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 		case odd:
 			return 0, trouble
 		case last: // it changes while it is matched
-			w.change(w.acme, last, `{"a":1}`)
+			w.Change(w.Acme, last, `{"a":1}`)
 			w.fill(1000)
 		}
 		return 1, nil
@@ -284,7 +286,7 @@ func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 
 	// A process that died in its batch: another one has it once that is over.
 	cut, stop := context.WithCancel(t.Context())
-	_, _ = w.pool.Exec(t.Context(), `UPDATE jobs SET handed = handed + 1, due_at = clock_timestamp() + interval '30 s'`)
+	_, _ = w.Pool.Exec(t.Context(), `UPDATE jobs SET handed = handed + 1, due_at = clock_timestamp() + interval '30 s'`)
 	stop()
 	if worked, err := w.queue.Take(cut, match); worked || err == nil {
 		t.Error("it works without a context")
@@ -302,9 +304,9 @@ func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 func TestABatchThatWasOvertakenCountsOnce(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
-	w.want(w.acme, true, 3)
-	w.create(w.acme, "one", `{}`)
-	w.create(w.acme, "two", `{}`)
+	w.want(w.Acme, true, 3)
+	w.Create(w.Acme, "one", `{}`)
+	w.Create(w.Acme, "two", `{}`)
 	w.fill(1000)
 	overtaken := false
 	worked, err := w.queue.Take(t.Context(), func(context.Context, id.Client, int, float64, projections.QueuedUser) (int, error) {
@@ -317,7 +319,7 @@ func TestABatchThatWasOvertakenCountsOnce(t *testing.T) {
 		}
 		return 1, nil
 	})
-	if s := w.sweep(w.acme); !worked || err != nil || s.Pending != 0 || s.Done != 2 || s.Recorded != 2 {
+	if s := w.sweep(w.Acme); !worked || err != nil || s.Pending != 0 || s.Done != 2 || s.Recorded != 2 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -325,19 +327,19 @@ func TestABatchThatWasOvertakenCountsOnce(t *testing.T) {
 func TestWhatWasAnothersToMatchIsMatchedByNobody(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
-	w.create(w.acme, "before", `{}`)
-	w.want(w.acme, true, 3)
-	end, err := w.log.Store.Head(t.Context())
+	w.Create(w.Acme, "before", `{}`)
+	w.want(w.Acme, true, 3)
+	end, err := w.EventLog.Store.Head(t.Context())
 	w.check(err)
 	w.queue.SilentThrough = end
 	w.fill(1000)
 	if _, users := w.take(0); len(users) != 0 {
 		t.Errorf("%v are matched", users)
 	}
-	if s := w.sweep(w.acme); s.Pending != 0 || s.BeganAt != nil {
+	if s := w.sweep(w.Acme); s.Pending != 0 || s.BeganAt != nil {
 		t.Errorf("%+v", s)
 	}
-	w.create(w.acme, "after", `{}`)
+	w.Create(w.Acme, "after", `{}`)
 	w.fill(1000)
 	if _, users := w.take(0); len(users) != 1 {
 		t.Errorf("%v are matched of one who came after", users)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 func TestAPageOfLargeItemsEndsWithTheOneThatReachesTheBound(t *testing.T) {
@@ -16,16 +17,16 @@ func TestAPageOfLargeItemsEndsWithTheOneThatReachesTheBound(t *testing.T) {
 	}{
 		{nil, 0},
 		{[]int{1, 2, 3}, 3},
-		{[]int{5 * MaxPage, 1}, 1},
-		{[]int{MaxPage - 1, 1, 1}, 2},
-		{[]int{MaxPage / 2, MaxPage / 2, 0}, 2},
-		{[]int{MaxPage / 2, MaxPage / 2}, 2},
+		{[]int{5 * readmodel.MaxPage, 1}, 1},
+		{[]int{readmodel.MaxPage - 1, 1, 1}, 2},
+		{[]int{readmodel.MaxPage / 2, readmodel.MaxPage / 2, 0}, 2},
+		{[]int{readmodel.MaxPage / 2, readmodel.MaxPage / 2}, 2},
 	} {
-		if got := Fitting(test.sizes, func(size *int) int { return *size }); got != test.want {
+		if got := readmodel.Fitting(test.sizes, func(size *int) int { return *size }); got != test.want {
 			t.Errorf("%v: %d; want %d", test.sizes, got, test.want)
 		}
 	}
-	if got := Fitting([]int{5 * MaxPage, 1}, nil); got != 2 {
+	if got := readmodel.Fitting([]int{5 * readmodel.MaxPage, 1}, nil); got != 2 {
 		t.Errorf("of small items, %d fit", got)
 	}
 }
@@ -38,9 +39,9 @@ func TestTheOrderInWhichUsersComeIsIrrelevant(t *testing.T) {
 		users := make([]storedUser, random.IntN(60))
 		for i := range users {
 			users[i].CreatedPosition = eventstore.Position(fmt.Sprintf("%04d", i))
-			users[i].traits.Box = make([]byte, random.IntN(MaxPage/8))
+			users[i].traits.Box = make([]byte, random.IntN(readmodel.MaxPage/8))
 		}
-		end := min(len(users), Fitting(users, (*storedUser).size)+1)
+		end := min(len(users), readmodel.Fitting(users, (*storedUser).size)+1)
 		var found foundUsers
 		for _, i := range random.Perm(len(users)) {
 			found.add(users[i])

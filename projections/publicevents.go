@@ -10,13 +10,14 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // PublicEvents is the read model of the events that clients are told: the bodies
 // that webhooks send, in the order of the log. It knows no subscription. Bodies name
 // users by their usr_… ids; a client's own are put in when they are read, so that
 // nothing is left of who was erased.
-type PublicEvents struct{ Reader }
+type PublicEvents struct{ readmodel.Reader }
 
 // Name of the read model.
 func (PublicEvents) Name() string { return "public_events" }
@@ -91,7 +92,7 @@ func (PublicEvents) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 	if len(clients) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, selectPublicClients, texts(sortedKeys(clients)))
+	rows, err := tx.Query(ctx, selectPublicClients, readmodel.Texts(readmodel.SortedKeys(clients)))
 	if err != nil {
 		return err
 	}
@@ -128,23 +129,23 @@ func (PublicEvents) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 		told = append(told, row{r, body, *client})
 	}
 	if len(told) > 0 {
-		if err := do(ctx, tx, "insert public events", insertPublicEvents,
-			column(told, func(r row) string { return string(r.Client) }),
-			column(told, func(r row) string { return string(r.Position) }),
-			column(told, func(r row) string { return string(r.ID) }),
-			column(told, func(r row) string { return r.Type }),
-			column(told, func(r row) string { return string(r.body) }),
-			column(told, func(r row) time.Time { return r.client.reached }),
-			column(told, func(r row) bool { return r.client.external }),
+		if err := readmodel.Do(ctx, tx, "insert public events", insertPublicEvents,
+			readmodel.Column(told, func(r row) string { return string(r.Client) }),
+			readmodel.Column(told, func(r row) string { return string(r.Position) }),
+			readmodel.Column(told, func(r row) string { return string(r.ID) }),
+			readmodel.Column(told, func(r row) string { return r.Type }),
+			readmodel.Column(told, func(r row) string { return string(r.body) }),
+			readmodel.Column(told, func(r row) time.Time { return r.client.reached }),
+			readmodel.Column(told, func(r row) bool { return r.client.external }),
 		); err != nil {
 			return err
 		}
 	}
-	changed := sortedValues(clients)
-	return do(ctx, tx, "keep how users are named", upsertPublicClients,
-		column(changed, func(c *publicClient) string { return string(c.client) }),
-		column(changed, func(c *publicClient) bool { return c.external }),
-		column(changed, func(c *publicClient) time.Time { return c.reached }),
+	changed := readmodel.SortedValues(clients)
+	return readmodel.Do(ctx, tx, "keep how users are named", upsertPublicClients,
+		readmodel.Column(changed, func(c *publicClient) string { return string(c.client) }),
+		readmodel.Column(changed, func(c *publicClient) bool { return c.external }),
+		readmodel.Column(changed, func(c *publicClient) time.Time { return c.reached }),
 	)
 }
 
@@ -164,7 +165,7 @@ type PublicEvent struct {
 func (e *PublicEvent) Size() int { return len(e.Body) + 128 }
 
 func (e *PublicEvent) columns() []any {
-	return []any{text(&e.Client), text(&e.Position), text(&e.ID), &e.Type, &e.Body, &e.external}
+	return []any{readmodel.Text(&e.Client), readmodel.Text(&e.Position), readmodel.Text(&e.ID), &e.Type, &e.Body, &e.external}
 }
 
 const (
@@ -187,8 +188,8 @@ const (
 // of that id.
 // Faults: building, quarantined, stale.
 func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool, of id.Event) (at eventstore.Position, ok bool, err error) {
-	found, err := query(ctx, m.Reader, m, client, eventual, placeOfEvent, []any{string(of)},
-		func(p *eventstore.Position) []any { return []any{text(p)} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, placeOfEvent, []any{string(of)},
+		func(p *eventstore.Position) []any { return []any{readmodel.Text(p)} })
 	if err != nil || len(found) == 0 {
 		return eventstore.Start, false, err
 	}
@@ -199,7 +200,7 @@ func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool
 // false where there is none of that id.
 // Faults: building, quarantined, stale.
 func (m PublicEvents) Get(ctx context.Context, client id.Client, eventual bool, of id.Event) (e PublicEvent, ok bool, err error) {
-	found, err := query(ctx, m.Reader, m, client, eventual, publicOfClient+publicOfID, []any{string(of)}, (*PublicEvent).columns)
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, publicOfClient+publicOfID, []any{string(of)}, (*PublicEvent).columns)
 	if err != nil || len(found) == 0 {
 		return PublicEvent{}, false, err
 	}
@@ -212,37 +213,37 @@ type PublicQuery struct {
 	Since  time.Time // from the first on that was recorded then or later; zero: from the beginning
 	Types  []string  // none: all
 	Newest bool      // first; a page then ends where the next one, of older events, begins
-	Page
+	readmodel.Page
 }
 
 // List returns a page of the public events of a client, in the order of the log or
 // the newest first, with users named as the client does.
 // Faults: building, quarantined, stale.
 func (m PublicEvents) List(ctx context.Context, client id.Client, eventual bool, q PublicQuery) ([]PublicEvent, error) {
-	var w where
+	var w readmodel.Where
 	beyond, ordered := publicAfter, publicPage
 	if q.Newest {
 		beyond, ordered = publicBefore, publicNewest
 	}
 	narrow := func() {
 		if !q.Newest || q.After != eventstore.Start {
-			w.and(beyond, string(q.After))
+			w.And(beyond, string(q.After))
 		}
 		if !q.Since.IsZero() {
-			w.and(publicSince, q.Since)
+			w.And(publicSince, q.Since)
 		}
-		w.and(ordered, q.Limit)
+		w.And(ordered, q.Limit)
 	}
 	if len(q.Types) == 0 {
-		w.sql = publicOfClient
+		w.SQL = publicOfClient
 		narrow()
 	} else {
-		w.and(publicOfTypes, q.Types)
+		w.And(publicOfTypes, q.Types)
 		narrow()
-		w.sql += `) e`
-		w.and(ordered, q.Limit)
+		w.SQL += `) e`
+		w.And(ordered, q.Limit)
 	}
-	found, err := queryPage(ctx, m.Reader, m, client, eventual, w.sql, w.args, (*PublicEvent).columns, (*PublicEvent).Size)
+	found, err := readmodel.QueryPage(ctx, m.Reader, m, client, eventual, w.SQL, w.Args, (*PublicEvent).columns, (*PublicEvent).Size)
 	if err != nil {
 		return nil, err
 	}
@@ -294,7 +295,7 @@ func (m PublicEvents) Next(ctx context.Context, after eventstore.Position, limit
 		typeOf   *string
 		external *bool
 	}
-	_, err = pgx.ForEachRow(rows, []any{&stopped, text(&e.Client), text(&e.Position), text(&e.ID), &e.typeOf, &e.Body, &e.external}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&stopped, readmodel.Text(&e.Client), readmodel.Text(&e.Position), readmodel.Text(&e.ID), &e.typeOf, &e.Body, &e.external}, func() error {
 		if e.typeOf != nil {
 			e.Type, e.PublicEvent.external = *e.typeOf, *e.external
 			found = append(found, e.PublicEvent)

@@ -17,35 +17,37 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
 )
 
-func everything() projections.Page { return projections.Page{Limit: 1000} }
+func everything() readmodel.Page { return readmodel.Page{Limit: 1000} }
 
 func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Users{})
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})
 	var created []string
 	for n := range 12 {
 		external := fmt.Sprint("person ", n)
-		w.create(w.acme, external, `{}`)
+		w.Create(w.Acme, external, `{}`)
 		created = append(created, external)
 	}
-	w.create(w.bolt, "of another client", `{}`)
+	w.Create(w.Bolt, "of another client", `{}`)
 
 	var listed []string
 	var after eventstore.Position
 	for page := range 10 {
-		found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false,
-			projections.UserQuery{Page: projections.Page{After: after, Limit: 5}}))
-		listed = append(listed, externalIDs(found)...)
+		found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false,
+			projections.UserQuery{Page: readmodel.Page{After: after, Limit: 5}}))
+		listed = append(listed, projectionstest.ExternalIDs(found)...)
 		if len(found) < 5 {
 			break
 		}
 		after = found[len(found)-1].CreatedPosition
 		// What happens between two pages moves nobody.
-		w.change(w.acme, w.userID(w.acme, created[0], 0), fmt.Sprintf(`{"page":%d}`, page))
-		w.change(w.acme, found[4].ID, `{}`)
+		w.Change(w.Acme, w.UserID(w.Acme, created[0], 0), fmt.Sprintf(`{"page":%d}`, page))
+		w.Change(w.Acme, found[4].ID, `{}`)
 	}
 	if diff := cmp.Diff(created, listed); diff != "" {
 		t.Errorf("(-created +listed):\n%s", diff)
@@ -54,44 +56,44 @@ func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
 
 func TestPagesOfLargeUsersEndEarlyAndMissNobody(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	stop := w.follow(projections.Users{})
+	w := projectionstest.New(t)
+	stop := w.Follow(projections.Users{})
 	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 370<<10))
 	var users []id.User
 	var want, all []string
 	for n := range 60 { // 22 MiB
 		name := fmt.Sprint("person ", n)
-		users = append(users, w.create(w.acme, name, large))
+		users = append(users, w.Create(w.Acme, name, large))
 		all = append(all, name)
 		if n < 2 || n > 29 {
 			want = append(want, name)
 		}
 	}
-	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, users[59]))
+	projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, users[59]))
 	stop()
 	for _, user := range users[2:30] { // more than a page
-		w.erase(w.acme, user)
+		w.Erase(w.Acme, user)
 	}
 	list := func(users projections.Users, q projections.UserQuery) (found []projections.User) {
-		return must[[]projections.User](t)(users.List(t.Context(), w.acme, true, q))
+		return projectionstest.Must[[]projections.User](t)(users.List(t.Context(), w.Acme, true, q))
 	}
-	for name, read := range map[string]func(projections.Page) []projections.User{
-		"all": func(p projections.Page) []projections.User { return list(w.users(), projections.UserQuery{Page: p}) },
-		"together": func(p projections.Page) []projections.User {
-			return list(w.users().Coalescing(), projections.UserQuery{Page: p})
+	for name, read := range map[string]func(readmodel.Page) []projections.User{
+		"all": func(p readmodel.Page) []projections.User { return list(w.Users(), projections.UserQuery{Page: p}) },
+		"together": func(p readmodel.Page) []projections.User {
+			return list(w.Users().Coalescing(), projections.UserQuery{Page: p})
 		},
-		"by id": func(p projections.Page) []projections.User {
-			return list(w.users(), projections.UserQuery{IDs: users, Page: p})
+		"by id": func(p readmodel.Page) []projections.User {
+			return list(w.Users(), projections.UserQuery{IDs: users, Page: p})
 		},
-		"erased": func(p projections.Page) []projections.User {
-			return must[[]projections.User](t)(w.users().ListAll(t.Context(), w.acme, p))
+		"erased": func(p readmodel.Page) []projections.User {
+			return projectionstest.Must[[]projections.User](t)(w.Users().ListAll(t.Context(), w.Acme, p))
 		},
 	} {
 		var names []string
-		page, pages := projections.Page{Limit: 101}, 0
+		page, pages := readmodel.Page{Limit: 101}, 0
 		for ; pages < 50; pages++ {
 			found := read(page)
-			fitting := projections.Fitting(found, projections.UserSize)
+			fitting := readmodel.Fitting(found, projections.UserSize)
 			if len(found) > 2*(fitting+1) { // the page is read once more where some are left out
 				t.Errorf("%s: %d users are read where %d fit", name, len(found), fitting)
 			}
@@ -115,30 +117,30 @@ func TestPagesOfLargeUsersEndEarlyAndMissNobody(t *testing.T) {
 
 func TestManyPagesThatAreReadTogetherAreEachTheirClients(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Users{})
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})
 	created := map[id.Client][]string{}
 	ids := map[id.Client][]id.User{}
 	for n := range 30 {
-		for _, client := range []id.Client{w.acme, w.bolt} {
+		for _, client := range []id.Client{w.Acme, w.Bolt} {
 			external := fmt.Sprint(client, " person ", n)
-			ids[client] = append(ids[client], w.create(client, external, `{}`))
+			ids[client] = append(ids[client], w.Create(client, external, `{}`))
 			created[client] = append(created[client], external)
 		}
 	}
-	users := w.users().Coalescing()
-	first := must[[]projections.User](t)(users.List(t.Context(), w.acme, false, projections.UserQuery{Page: projections.Page{Limit: 7}}))
+	users := w.Users().Coalescing()
+	first := projectionstest.Must[[]projections.User](t)(users.List(t.Context(), w.Acme, false, projections.UserQuery{Page: readmodel.Page{Limit: 7}}))
 
 	var all sync.WaitGroup
 	for n := range 64 {
 		all.Go(func() {
-			client, after, want := w.bolt, eventstore.Start, created[w.bolt]
+			client, after, want := w.Bolt, eventstore.Start, created[w.Bolt]
 			if n%2 == 0 {
-				client, after, want = w.acme, first[6].CreatedPosition, created[w.acme][7:]
+				client, after, want = w.Acme, first[6].CreatedPosition, created[w.Acme][7:]
 			}
 			limit := 1 + n%20 // of two sizes
-			found, err := users.List(t.Context(), client, false, projections.UserQuery{Page: projections.Page{After: after, Limit: limit}})
-			if diff := cmp.Diff(want[:limit], externalIDs(found)); err != nil || diff != "" {
+			found, err := users.List(t.Context(), client, false, projections.UserQuery{Page: readmodel.Page{After: after, Limit: limit}})
+			if diff := cmp.Diff(want[:limit], projectionstest.ExternalIDs(found)); err != nil || diff != "" {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 			one, err := users.Get(t.Context(), client, false, ids[client][n%30])
@@ -148,20 +150,20 @@ func TestManyPagesThatAreReadTogetherAreEachTheirClients(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if found, err := users.List(t.Context(), "cli_none", false, projections.UserQuery{Page: projections.Page{Limit: 7}}); err != nil || len(found) > 0 {
+	if found, err := users.List(t.Context(), "cli_none", false, projections.UserQuery{Page: readmodel.Page{Limit: 7}}); err != nil || len(found) > 0 {
 		t.Errorf("of nobody: %v, %v", found, err)
 	}
 }
 
 func TestUsersAreSelected(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Users{})
-	ada, bob := w.create(w.acme, "ada", `{"n":1}`), w.create(w.acme, "bob", `{}`)
-	other := w.create(w.bolt, "ada", `{}`)
-	w.change(w.acme, ada, `{"n":2}`)
-	changed := must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, ada))
-	if mustJSON(t, changed.Traits) != `{"n":2}` || changed.Revision != 1 || changed.ExternalID != "ada" || !changed.CreatedAt.Before(changed.UpdatedAt) {
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})
+	ada, bob := w.Create(w.Acme, "ada", `{"n":1}`), w.Create(w.Acme, "bob", `{}`)
+	other := w.Create(w.Bolt, "ada", `{}`)
+	w.Change(w.Acme, ada, `{"n":2}`)
+	changed := projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, ada))
+	if projectionstest.MustJSON(t, changed.Traits) != `{"n":2}` || changed.Revision != 1 || changed.ExternalID != "ada" || !changed.CreatedAt.Before(changed.UpdatedAt) {
 		t.Errorf("after a change: %+v", changed)
 	}
 	for name, test := range map[string]struct {
@@ -175,32 +177,32 @@ func TestUsersAreSelected(t *testing.T) {
 		"by a time yet to come": {projections.UserQuery{UpdatedSince: changed.UpdatedAt.Add(time.Microsecond)}, nil},
 	} {
 		test.query.Page = everything()
-		found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, false, test.query))
-		if diff := cmp.Diff(test.want, externalIDs(found)); diff != "" {
+		found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, test.query))
+		if diff := cmp.Diff(test.want, projectionstest.ExternalIDs(found)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	_, err := w.users().Get(t.Context(), w.acme, false, other)
-	wantFault(t, "user_unknown", err)
+	_, err := w.Users().Get(t.Context(), w.Acme, false, other)
+	projectionstest.WantFault(t, "user_unknown", err)
 }
 
 func TestAnErasedUserIsGoneAtOnceAndCanComeBackManyTimes(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Users{})
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})
 	const again = 18 // more than are looked up at once
 	for generation := range again {
-		user := w.createAgain(w.acme, "ada", generation, `{}`)
-		if found := must[id.User](t)(w.users().Find(t.Context(), w.acme, false, "ada")); found != user {
+		user := w.CreateAgain(w.Acme, "ada", generation, `{}`)
+		if found := projectionstest.Must[id.User](t)(w.Users().Find(t.Context(), w.Acme, false, "ada")); found != user {
 			t.Fatalf("found generation %s, not %s", found, user)
 		}
-		w.erase(w.acme, user)
-		_, err := w.users().Find(t.Context(), w.acme, false, "ada")
-		wantFault(t, "user_unknown", err)
-		_, err = w.users().Get(t.Context(), w.acme, false, user)
-		wantFault(t, "user_unknown", err)
+		w.Erase(w.Acme, user)
+		_, err := w.Users().Find(t.Context(), w.Acme, false, "ada")
+		projectionstest.WantFault(t, "user_unknown", err)
+		_, err = w.Users().Get(t.Context(), w.Acme, false, user)
+		projectionstest.WantFault(t, "user_unknown", err)
 	}
-	changes := must[[]projections.UserChange](t)(w.users().Changed(t.Context(), w.acme, "", 1000))
+	changes := projectionstest.Must[[]projections.UserChange](t)(w.Users().Changed(t.Context(), w.Acme, "", 1000))
 	if len(changes) != again {
 		t.Fatalf("%d changes are told, not %d", len(changes), again)
 	}
@@ -209,57 +211,57 @@ func TestAnErasedUserIsGoneAtOnceAndCanComeBackManyTimes(t *testing.T) {
 			t.Errorf("traits after an erasure: %+v", change)
 		}
 	}
-	_, err := w.users().Find(t.Context(), w.bolt, false, "ada")
-	wantFault(t, "user_unknown", err)
+	_, err := w.Users().Find(t.Context(), w.Bolt, false, "ada")
+	projectionstest.WantFault(t, "user_unknown", err)
 }
 
 func TestAUserWhoseKeyIsDestroyedIsNotShownEvenBeforeTheErasureArrives(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	stop := w.follow(projections.Users{})
-	ada := w.create(w.acme, "ada", `{}`)
-	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, ada))
+	w := projectionstest.New(t)
+	stop := w.Follow(projections.Users{})
+	ada := w.Create(w.Acme, "ada", `{}`)
+	projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, ada))
 	stop()
-	w.erase(w.acme, ada)
-	found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, true, projections.UserQuery{Page: everything()}))
+	w.Erase(w.Acme, ada)
+	found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, true, projections.UserQuery{Page: everything()}))
 	if len(found) != 0 {
 		t.Errorf("still shown: %+v", found)
 	}
-	_, err := w.users().List(t.Context(), w.acme, false, projections.UserQuery{Page: everything()})
-	wantFault(t, "stale", err)
+	_, err := w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()})
+	projectionstest.WantFault(t, "stale", err)
 }
 
 func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	stop := w.follow(projections.Users{}, projections.Matches{}, projections.Consent{})
-	layer := w.define(w.acme, "personalisation")
-	asker := w.create(w.acme, "asker", `{}`)
+	w := projectionstest.New(t)
+	stop := w.Follow(projections.Users{}, projections.Matches{}, projections.Consent{})
+	layer := w.Define(w.Acme, "personalisation")
+	asker := w.Create(w.Acme, "asker", `{}`)
 	var users []id.User
 	var want []string
 	for n := range 9 {
 		name := fmt.Sprint("person ", n)
-		user := w.create(w.acme, name, `{}`)
-		w.match(w.acme, asker, user, 0.5)
-		w.grant(w.acme, layer, user, true)
+		user := w.Create(w.Acme, name, `{}`)
+		w.Match(w.Acme, asker, user, 0.5)
+		w.Grant(w.Acme, layer, user, true)
 		users = append(users, user)
 		if n < 2 || n > 5 {
 			want = append(want, name)
 		}
 	}
-	models := projections.Consent{Reader: w.reader}
-	must[[]projections.UserConsent](t)(models.Consents(t.Context(), w.acme, false, layer, true, everything()))
-	must[[]projections.Match](t)(projections.Matches{Reader: w.reader}.List(t.Context(), w.acme, false, asker, everything()))
-	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, users[8]))
+	models := projections.Consent{Reader: w.Reader}
+	projectionstest.Must[[]projections.UserConsent](t)(models.Consents(t.Context(), w.Acme, false, layer, true, everything()))
+	projectionstest.Must[[]projections.Match](t)(projections.Matches{Reader: w.Reader}.List(t.Context(), w.Acme, false, asker, everything()))
+	projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, users[8]))
 	stop()
 	for _, user := range users[2:6] { // more than a page
-		w.erase(w.acme, user)
+		w.Erase(w.Acme, user)
 	}
 	const limit = 3
 	for name, list := range map[string]func(after eventstore.Position) (names []string, last eventstore.Position){
 		"users": func(after eventstore.Position) (names []string, last eventstore.Position) {
-			found := must[[]projections.User](t)(w.users().List(t.Context(), w.acme, true,
-				projections.UserQuery{Page: projections.Page{After: after, Limit: limit}}))
+			found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, true,
+				projections.UserQuery{Page: readmodel.Page{After: after, Limit: limit}}))
 			for _, u := range found {
 				if last = u.CreatedPosition; u.ID != asker {
 					names = append(names, u.ExternalID)
@@ -268,16 +270,16 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 			return names, last
 		},
 		"matches": func(after eventstore.Position) (names []string, last eventstore.Position) {
-			found := must[[]projections.Match](t)(projections.Matches{Reader: w.reader}.List(t.Context(), w.acme, true, asker,
-				projections.Page{After: after, Limit: limit}))
+			found := projectionstest.Must[[]projections.Match](t)(projections.Matches{Reader: w.Reader}.List(t.Context(), w.Acme, true, asker,
+				readmodel.Page{After: after, Limit: limit}))
 			for _, m := range found {
 				names, last = append(names, m.ExternalID), m.CreatedPosition
 			}
 			return names, last
 		},
 		"consents": func(after eventstore.Position) (names []string, last eventstore.Position) {
-			found := must[[]projections.UserConsent](t)(models.Consents(t.Context(), w.acme, true, layer, true,
-				projections.Page{After: after, Limit: limit}))
+			found := projectionstest.Must[[]projections.UserConsent](t)(models.Consents(t.Context(), w.Acme, true, layer, true,
+				readmodel.Page{After: after, Limit: limit}))
 			for _, c := range found {
 				names, last = append(names, c.ExternalID), c.Changed
 			}
@@ -301,38 +303,38 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 
 func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Consent{}, projections.Clusters{}, projections.Matches{})
-	stop := w.follow(projections.Users{})
-	layer := w.define(w.acme, "personalisation")
-	known := w.create(w.acme, "known", `{}`)
-	must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, known))
+	w := projectionstest.New(t)
+	w.Follow(projections.Consent{}, projections.Clusters{}, projections.Matches{})
+	stop := w.Follow(projections.Users{})
+	layer := w.Define(w.Acme, "personalisation")
+	known := w.Create(w.Acme, "known", `{}`)
+	projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, known))
 	stop()
-	users, seeker := []id.User{known, w.create(w.acme, "new", `{}`)}, id.Next[id.User](w.ids)
+	users, seeker := []id.User{known, w.Create(w.Acme, "new", `{}`)}, id.Next[id.User](w.IDs)
 	for _, user := range users {
-		w.grant(w.acme, layer, user, true)
-		w.match(w.acme, seeker, user, 0.5)
+		w.Grant(w.Acme, layer, user, true)
+		w.Match(w.Acme, seeker, user, 0.5)
 	}
-	run, cluster := id.Next[id.Run](w.ids), id.Next[id.Cluster](w.ids)
-	w.record(w.acme, "runs-"+string(layer),
+	run, cluster := id.Next[id.Run](w.IDs), id.Next[id.Cluster](w.IDs)
+	w.Record(w.Acme, "runs-"+string(layer),
 		event.ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{}},
 		event.ClusteringStarted{Run: run, Layer: layer, Attempt: 1})
-	w.record(w.acme, "run-"+string(run), event.ClusteringAssigned{Run: run, Layer: layer, Attempt: 1, Cluster: cluster, Users: users})
-	w.record(w.acme, "runs-"+string(layer),
+	w.Record(w.Acme, "run-"+string(run), event.ClusteringAssigned{Run: run, Layer: layer, Attempt: 1, Cluster: cluster, Users: users})
+	w.Record(w.Acme, "runs-"+string(layer),
 		event.ClusterFormed{ClusterState: event.ClusterState{
 			Cluster: cluster, Layer: layer, Run: run, First: event.RunAttempt{Run: run, Attempt: 1}, Size: 2, Distinctions: []event.Distinction{},
 		}},
 		event.ClusteringCompleted{Run: run, Layer: layer, Attempt: 1, Clusters: []event.ClusterSummary{{ID: cluster, Size: 2}}})
 
 	consents := func(eventual bool) (names []string, err error) {
-		found, err := projections.Consent{Reader: w.reader}.Consents(t.Context(), w.acme, eventual, layer, true, everything())
+		found, err := projections.Consent{Reader: w.Reader}.Consents(t.Context(), w.Acme, eventual, layer, true, everything())
 		for _, c := range found {
 			names = append(names, c.ExternalID)
 		}
 		return names, err
 	}
 	members := func(eventual bool) (names []string, err error) {
-		found, err := projections.Clusters{Reader: w.reader}.Members(t.Context(), w.acme, eventual, cluster, everything())
+		found, err := projections.Clusters{Reader: w.Reader}.Members(t.Context(), w.Acme, eventual, cluster, everything())
 		for _, c := range found {
 			names = append(names, c.ExternalID)
 		}
@@ -340,7 +342,7 @@ func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 		return names, err
 	}
 	matches := func(eventual bool) (names []string, err error) {
-		found, err := projections.Matches{Reader: w.reader}.List(t.Context(), w.acme, eventual, seeker, everything())
+		found, err := projections.Matches{Reader: w.Reader}.List(t.Context(), w.Acme, eventual, seeker, everything())
 		for _, m := range found {
 			names = append(names, m.ExternalID)
 		}
@@ -350,14 +352,14 @@ func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 	for name, list := range lists {
 		t.Log(name)
 		_, err := list(false)
-		wantFault(t, "stale", err)
-		if diff := cmp.Diff([]string{"known"}, must[[]string](t)(list(true))); diff != "" {
+		projectionstest.WantFault(t, "stale", err)
+		if diff := cmp.Diff([]string{"known"}, projectionstest.Must[[]string](t)(list(true))); diff != "" {
 			t.Errorf("what is there (-want +got):\n%s", diff)
 		}
 	}
-	w.follow(projections.Users{})
+	w.Follow(projections.Users{})
 	for name, list := range lists {
-		if diff := cmp.Diff([]string{"known", "new"}, must[[]string](t)(list(false))); diff != "" {
+		if diff := cmp.Diff([]string{"known", "new"}, projectionstest.Must[[]string](t)(list(false))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -365,18 +367,18 @@ func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 
 func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Users{})
-	ada, bob, eve := w.create(w.acme, "ada", `{"n":1}`), w.create(w.acme, "bob", `{}`), w.create(w.acme, "eve", `{}`)
-	w.change(w.acme, ada, `{"n":2}`)
-	w.erase(w.acme, bob)
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})
+	ada, bob, eve := w.Create(w.Acme, "ada", `{"n":1}`), w.Create(w.Acme, "bob", `{}`), w.Create(w.Acme, "eve", `{}`)
+	w.Change(w.Acme, ada, `{"n":2}`)
+	w.Erase(w.Acme, bob)
 	type userChange struct {
 		User   id.User
 		Traits string
 	}
 	var got []userChange
 	for after := eventstore.Start; ; {
-		page := must[[]projections.UserChange](t)(w.users().Changed(t.Context(), w.acme, after, 2))
+		page := projectionstest.Must[[]projections.UserChange](t)(w.Users().Changed(t.Context(), w.Acme, after, 2))
 		for _, c := range page {
 			got, after = append(got, userChange{c.ID, string(c.Traits)}), c.At
 		}
@@ -391,17 +393,16 @@ func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 
 func TestChangesOfLargeUsersAreToldOnSeveralPages(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Users{}, projections.TraitSchemas{})
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})
 	const users = 60
 	large := `{"about":"` + strings.Repeat("x", 250<<10) + `"}`
-	var ids []id.User
 	for i := range users {
-		ids = append(ids, w.create(w.acme, fmt.Sprint(i), large))
+		w.Create(w.Acme, fmt.Sprint(i), large)
 	}
 	told := 0
 	for after := eventstore.Start; told < users; {
-		page := must[[]projections.UserChange](t)(w.users().Changed(t.Context(), w.acme, after, 1000))
+		page := projectionstest.Must[[]projections.UserChange](t)(w.Users().Changed(t.Context(), w.Acme, after, 1000))
 		if len(page) == 0 || len(page) > users*2/3 {
 			t.Fatalf("a page of %d users of 250 KiB, after %d", len(page), told)
 		}
@@ -412,35 +413,29 @@ func TestChangesOfLargeUsersAreToldOnSeveralPages(t *testing.T) {
 		}
 		told, after = told+len(page), page[len(page)-1].At
 	}
-	populations := w.populations()
-	for _, user := range ids {
-		if _, _, err := populations.Pair(t.Context(), w.acme, ids[0], user, event.Within{}); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 func TestClientsAndMembers(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Clients{})
-	clients := projections.Clients{Reader: w.reader}
+	w := projectionstest.New(t)
+	w.Follow(projections.Clients{})
+	clients := projections.Clients{Reader: w.Reader}
 	defaults := event.Settings{WebhookUserIDs: "user_id"}
-	owner := w.signUp(w.acme, "acme")
-	w.signUp(w.bolt, "bolt")
-	found := must[projections.Client](t)(clients.Get(t.Context(), w.acme, false, defaults))
+	owner := w.SignUp(w.Acme, "acme")
+	w.SignUp(w.Bolt, "bolt")
+	found := projectionstest.Must[projections.Client](t)(clients.Get(t.Context(), w.Acme, false, defaults))
 	if found.Name != "acme" || found.Slug != "acme" || found.Settings != defaults || found.Revision != 1 {
 		t.Errorf("after the sign-up: %+v", found)
 	}
-	viewer, chosen := id.Next[id.Member](w.ids), event.Settings{WebhookUserIDs: "external_id"}
-	w.record(w.acme, "client-"+string(w.acme), addedMember(viewer, "viewer"),
-		event.ClientRenamed{Client: w.acme, Name: "Acme Inc."}, event.ClientSettingsChanged{Client: w.acme, Settings: chosen})
-	found = must[projections.Client](t)(clients.Get(t.Context(), w.acme, false, defaults))
+	viewer, chosen := id.Next[id.Member](w.IDs), event.Settings{WebhookUserIDs: "external_id"}
+	w.Record(w.Acme, "client-"+string(w.Acme), projectionstest.AddedMember(viewer, "viewer"),
+		event.ClientRenamed{Client: w.Acme, Name: "Acme Inc."}, event.ClientSettingsChanged{Client: w.Acme, Settings: chosen})
+	found = projectionstest.Must[projections.Client](t)(clients.Get(t.Context(), w.Acme, false, defaults))
 	if found.Name != "Acme Inc." || found.Slug != "acme" || found.Settings != chosen || found.Revision != 4 {
 		t.Errorf("after the changes: %+v", found)
 	}
 	emails := func() (list []string) {
-		for _, m := range must[[]projections.Member](t)(clients.Members(t.Context(), w.acme, false, everything())) {
+		for _, m := range projectionstest.Must[[]projections.Member](t)(clients.Members(t.Context(), w.Acme, false, everything())) {
 			list = append(list, m.Role+" "+m.Email)
 		}
 		return list
@@ -449,32 +444,32 @@ func TestClientsAndMembers(t *testing.T) {
 	if diff := cmp.Diff(want, emails()); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
-	w.record(w.acme, "client-"+string(w.acme), event.MemberRemoved{Member: viewer})
+	w.Record(w.Acme, "client-"+string(w.Acme), event.MemberRemoved{Member: viewer})
 	if diff := cmp.Diff(want[:1], emails()); diff != "" {
 		t.Errorf("members after a removal (-want +got):\n%s", diff)
 	}
 	_, err := clients.Get(t.Context(), "cli_unknown", false, defaults)
-	wantFault(t, "client_unknown", err)
+	projectionstest.WantFault(t, "client_unknown", err)
 }
 
 func TestAPageThatLosesMembersIsNotTakenForTheLast(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Clients{})
-	members := []id.Member{w.signUp(w.acme, "acme")}
+	w := projectionstest.New(t)
+	w.Follow(projections.Clients{})
+	members := []id.Member{w.SignUp(w.Acme, "acme")}
 	for range 5 {
-		member := id.Next[id.Member](w.ids)
-		w.record(w.acme, "client-"+string(w.acme), addedMember(member, "viewer"))
+		member := id.Next[id.Member](w.IDs)
+		w.Record(w.Acme, "client-"+string(w.Acme), projectionstest.AddedMember(member, "viewer"))
 		members = append(members, member)
 	}
 	for _, removed := range members[1:4] { // that it is recorded comes after
-		if err := w.log.Vault.Destroy(t.Context(), w.acme, string(removed)); err != nil {
+		if err := w.EventLog.Vault.Destroy(t.Context(), w.Acme, string(removed)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	page := projections.Page{Limit: 2}
+	page := readmodel.Page{Limit: 2}
 	var found []id.Member
-	for _, m := range must[[]projections.Member](t)(projections.Clients{Reader: w.reader}.Members(t.Context(), w.acme, false, page)) {
+	for _, m := range projectionstest.Must[[]projections.Member](t)(projections.Clients{Reader: w.Reader}.Members(t.Context(), w.Acme, false, page)) {
 		found = append(found, m.ID)
 	}
 	if diff := cmp.Diff([]id.Member{members[0], members[4]}, found); diff != "" {
@@ -484,24 +479,24 @@ func TestAPageThatLosesMembersIsNotTakenForTheLast(t *testing.T) {
 
 func TestAPIKeysAreFoundByTheirHashAsTheyAreNow(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.APIKeys{})
-	keys := projections.APIKeys{Reader: w.reader}
+	w := projectionstest.New(t)
+	w.Follow(projections.APIKeys{})
+	keys := projections.APIKeys{Reader: w.Reader}
 	asked := 0
 	head := func(ctx context.Context) (eventstore.Position, error) {
 		asked++
-		return w.log.Store.Head(ctx)
+		return w.EventLog.Store.Head(ctx)
 	}
 	byHash := func(raw string) (projections.APIKey, error) {
 		return keys.ByHash(t.Context(), sha256.Sum256([]byte(raw)), head)
 	}
 	for n := range 50 { // each is asked for right after it was issued, and after it was revoked
 		raw := fmt.Sprint("raw ", n)
-		key := w.issue(w.acme, raw)
-		if found, err := byHash(raw); err != nil || found.ID != key || found.Client != w.acme || found.Revoked {
+		key := w.Issue(w.Acme, raw)
+		if found, err := byHash(raw); err != nil || found.ID != key || found.Client != w.Acme || found.Revoked {
 			t.Fatalf("issued: %+v %v", found, err)
 		}
-		w.revoke(w.acme, key)
+		w.Revoke(w.Acme, key)
 		if found, err := byHash(raw); err != nil || !found.Revoked {
 			t.Fatalf("revoked: %+v %v", found, err)
 		}
@@ -511,8 +506,8 @@ func TestAPIKeysAreFoundByTheirHashAsTheyAreNow(t *testing.T) {
 		t.Errorf("a known key asked for the log's head: %v", err)
 	}
 	_, err := byHash("raw of nobody")
-	wantFault(t, "api_key_unknown", err)
-	listed := must[[]projections.APIKey](t)(keys.List(t.Context(), w.acme, false, projections.Page{Limit: 3}))
+	projectionstest.WantFault(t, "api_key_unknown", err)
+	listed := projectionstest.Must[[]projections.APIKey](t)(keys.List(t.Context(), w.Acme, false, readmodel.Page{Limit: 3}))
 	if len(listed) != 3 || listed[0].Name != "raw 0" || !listed[0].Revoked {
 		t.Errorf("listed: %+v", listed)
 	}
@@ -520,34 +515,34 @@ func TestAPIKeysAreFoundByTheirHashAsTheyAreNow(t *testing.T) {
 
 func TestKeysInForceAreNeitherRevokedNorExpired(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.APIKeys{})
-	keys := projections.APIKeys{Reader: w.reader}
-	member, now := id.Next[id.Member](w.ids), time.Now()
+	w := projectionstest.New(t)
+	w.Follow(projections.APIKeys{})
+	keys := projections.APIKeys{Reader: w.Reader}
+	member, now := id.Next[id.Member](w.IDs), time.Now()
 	issue := func(by id.Member, expires time.Duration) id.Key {
-		key := id.Next[id.Key](w.ids)
+		key := id.Next[id.Key](w.IDs)
 		at := now.Add(expires)
-		w.record(w.acme, string(key), event.APIKeyIssued{Key: key, Name: "n", Hash: []byte(key), Scopes: []string{"read"}, IssuedBy: by, ExpiresAt: &at})
+		w.Record(w.Acme, string(key), event.APIKeyIssued{Key: key, Name: "n", Hash: []byte(key), Scopes: []string{"read"}, IssuedBy: by, ExpiresAt: &at})
 		return key
 	}
 	first, revoked := issue(member, time.Hour), issue(member, time.Hour)
 	issue(member, -time.Hour)
-	others, last := issue(id.Next[id.Member](w.ids), time.Hour), issue(member, time.Hour)
-	w.revoke(w.acme, revoked)
-	if made := must[[]id.Key](t)(keys.MadeBy(t.Context(), w.acme, member)); !slices.Equal(slices.Sorted(slices.Values(made)), slices.Sorted(slices.Values([]id.Key{first, last}))) {
+	others, last := issue(id.Next[id.Member](w.IDs), time.Hour), issue(member, time.Hour)
+	w.Revoke(w.Acme, revoked)
+	if made := projectionstest.Must[[]id.Key](t)(keys.MadeBy(t.Context(), w.Acme, member)); !slices.Equal(slices.Sorted(slices.Values(made)), slices.Sorted(slices.Values([]id.Key{first, last}))) {
 		t.Errorf("the member made %s; want %s and %s", made, first, last)
 	}
 	for key, want := range map[id.Key]int{first: 0, others: 1, last: 2, "": 3} {
-		if n, err := keys.Before(t.Context(), w.acme, key); err != nil || n != want {
+		if n, err := keys.Before(t.Context(), w.Acme, key); err != nil || n != want {
 			t.Errorf("%d before %q, %v; want %d", n, key, err, want)
 		}
 	}
 	for range 2 {
-		if err := keys.NoteUse(t.Context(), w.acme, last); err != nil {
+		if err := keys.NoteUse(t.Context(), w.Acme, last); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, key := range must[[]projections.APIKey](t)(keys.List(t.Context(), w.acme, false, everything())) {
+	for _, key := range projectionstest.Must[[]projections.APIKey](t)(keys.List(t.Context(), w.Acme, false, everything())) {
 		if used := key.LastUsedAt != nil; used != (key.ID == last) || used && !key.LastUsedAt.Equal(now.Truncate(time.Hour)) && time.Since(now) < time.Minute && now.Minute() < 58 {
 			t.Errorf("%s was last used at %v", key.ID, key.LastUsedAt)
 		}
@@ -556,14 +551,14 @@ func TestKeysInForceAreNeitherRevokedNorExpired(t *testing.T) {
 
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Webhooks{})
-	webhooks := projections.Webhooks{Reader: w.reader}
-	one, two, gone := w.subscribe(w.acme, "https://one"), w.subscribe(w.acme, "https://two"), w.subscribe(w.acme, "https://gone")
-	w.webhook(w.acme, two, event.WebhookPaused{Webhook: two})
-	w.webhook(w.acme, one, event.WebhookPaused{Webhook: one}, event.WebhookResumed{Webhook: one},
+	w := projectionstest.New(t)
+	w.Follow(projections.Webhooks{})
+	webhooks := projections.Webhooks{Reader: w.Reader}
+	one, two, gone := w.Subscribe(w.Acme, "https://one"), w.Subscribe(w.Acme, "https://two"), w.Subscribe(w.Acme, "https://gone")
+	w.Webhook(w.Acme, two, event.WebhookPaused{Webhook: two})
+	w.Webhook(w.Acme, one, event.WebhookPaused{Webhook: one}, event.WebhookResumed{Webhook: one},
 		event.WebhookChanged{Webhook: one, WebhookAddress: event.At("https://changed"), EventTypes: []string{"clustering.failed"}})
-	w.webhook(w.acme, gone, event.WebhookRemoved{Webhook: gone})
+	w.Webhook(w.Acme, gone, event.WebhookRemoved{Webhook: gone})
 	yes, no := true, false
 	for name, test := range map[string]struct {
 		paused *bool
@@ -572,39 +567,39 @@ func TestWebhooks(t *testing.T) {
 		"all": {nil, []id.Webhook{one, two}}, "paused": {&yes, []id.Webhook{two}}, "active": {&no, []id.Webhook{one}},
 	} {
 		var got []id.Webhook
-		for _, found := range must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.acme, false, test.paused, everything())) {
+		for _, found := range projectionstest.Must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.Acme, false, test.paused, everything())) {
 			got = append(got, found.ID)
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	found := must[projections.Webhook](t)(webhooks.Get(t.Context(), w.acme, false, one))
+	found := projectionstest.Must[projections.Webhook](t)(webhooks.Get(t.Context(), w.Acme, false, one))
 	if found.URL != "https://changed" || found.EventTypes[0] != "clustering.failed" || found.Paused || !found.Signed || found.Revision != 3 {
 		t.Errorf("changed: %+v", found)
 	}
 	for _, webhook := range []id.Webhook{gone, "whk_unknown"} {
-		_, err := webhooks.Get(t.Context(), w.acme, false, webhook)
-		wantFault(t, "webhook_unknown", err)
+		_, err := webhooks.Get(t.Context(), w.Acme, false, webhook)
+		projectionstest.WantFault(t, "webhook_unknown", err)
 	}
-	_, err := webhooks.Get(t.Context(), w.bolt, false, one)
-	wantFault(t, "webhook_unknown", err)
+	_, err := webhooks.Get(t.Context(), w.Bolt, false, one)
+	projectionstest.WantFault(t, "webhook_unknown", err)
 }
 
 func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Users{}, projections.Matches{})
-	ada, bob, eve := w.create(w.acme, "ada", `{}`), w.create(w.acme, "bob", `{}`), w.create(w.acme, "eve", `{}`)
-	first := w.match(w.acme, ada, bob, 0.25)
-	w.match(w.acme, ada, eve, 0.5)
-	w.match(w.acme, bob, ada, 0.125)
-	w.match(w.acme, ada, bob, 0.75)
-	list := func(user id.User, page projections.Page) (lines []string) {
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{}, projections.Matches{})
+	ada, bob, eve := w.Create(w.Acme, "ada", `{}`), w.Create(w.Acme, "bob", `{}`), w.Create(w.Acme, "eve", `{}`)
+	first := w.Match(w.Acme, ada, bob, 0.25)
+	w.Match(w.Acme, ada, eve, 0.5)
+	w.Match(w.Acme, bob, ada, 0.125)
+	w.Match(w.Acme, ada, bob, 0.75)
+	list := func(user id.User, page readmodel.Page) (lines []string) {
 		// The users that the matches name come from another model.
-		must[projections.User](t)(w.users().Get(t.Context(), w.acme, false, ada))
-		matches := projections.Matches{Reader: w.reader}
-		for _, m := range must[[]projections.Match](t)(matches.List(t.Context(), w.acme, false, user, page)) {
+		projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, ada))
+		matches := projections.Matches{Reader: w.Reader}
+		for _, m := range projectionstest.Must[[]projections.Match](t)(matches.List(t.Context(), w.Acme, false, user, page)) {
 			lines = append(lines, fmt.Sprint(m.ExternalID, " ", m.Score, " ", m.Percentile, " ", m.Explanation))
 		}
 		return lines
@@ -613,11 +608,11 @@ func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 	if diff := cmp.Diff(want, list(ada, everything())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want[1:], list(ada, projections.Page{After: first, Limit: 5})); diff != "" {
+	if diff := cmp.Diff(want[1:], list(ada, readmodel.Page{After: first, Limit: 5})); diff != "" {
 		t.Errorf("the second page (-want +got):\n%s", diff)
 	}
-	w.erase(w.acme, eve)
-	w.match(w.acme, ada, eve, 1) // it was on its way when she was erased
+	w.Erase(w.Acme, eve)
+	w.Match(w.Acme, ada, eve, 1) // it was on its way when she was erased
 	if diff := cmp.Diff(want[:1], list(ada, everything())); diff != "" {
 		t.Errorf("after an erasure (-want +got):\n%s", diff)
 	}
@@ -625,43 +620,43 @@ func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 
 func TestOpenClaimsAreToldTheOldestFirst(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Claims{})
+	w := projectionstest.New(t)
+	w.Follow(projections.Claims{})
 	for _, stream := range []string{"slug-1", "slug-2", "slug-3", "slug-4"} {
-		w.record("", stream, event.Reserved{Client: w.acme})
+		w.Record("", stream, event.Reserved{Client: w.Acme})
 	}
-	w.record("", "slug-2", event.Confirmed{Client: w.acme})
-	w.record("", "slug-3", event.Released{Client: w.acme})
-	last := w.record("", "slug-3", event.Reserved{Client: w.bolt})[0]
-	if err := w.reader.Progress.Wait(t.Context(), projections.Claims{}, "", last.Position); err != nil {
+	w.Record("", "slug-2", event.Confirmed{Client: w.Acme})
+	w.Record("", "slug-3", event.Released{Client: w.Acme})
+	last := w.Record("", "slug-3", event.Reserved{Client: w.Bolt})[0]
+	if err := w.Reader.Progress.Wait(t.Context(), projections.Claims{}, "", last.Position); err != nil {
 		t.Fatal(err)
 	}
-	claims := projections.Claims{Reader: w.reader}
+	claims := projections.Claims{Reader: w.Reader}
 	for limit, want := range map[int][]eventstore.Stream{
 		10: {"slug-1", "slug-4", "slug-3"}, 2: {"slug-1", "slug-4"},
 	} {
-		open := must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt.Add(time.Microsecond), limit))
+		open := projectionstest.Must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt.Add(time.Microsecond), limit))
 		if diff := cmp.Diff(want, open); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	if early := must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt, 10)); len(early) != 2 {
+	if early := projectionstest.Must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt, 10)); len(early) != 2 {
 		t.Errorf("open before the last was made: %v", early)
 	}
 }
 
 func TestTheAddressOfAWebhookIsShownAndKeptSealed(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Webhooks{})
-	webhooks := projections.Webhooks{Reader: w.reader}
-	one, two := w.subscribe(w.acme, "https://hunter2"), w.subscribe(w.acme, "https://two")
-	w.webhook(w.acme, two, event.WebhookChanged{Webhook: two, WebhookAddress: event.At("https://hunter2/two"), EventTypes: []string{"clustering.failed"}})
-	old := id.Next[id.Webhook](w.ids)
-	w.webhook(w.acme, old, event.WebhookSubscribed{Webhook: old, WebhookAddress: event.WebhookAddress{ClearURL: "https://old"}, EventTypes: []string{"match.computed"}})
+	w := projectionstest.New(t)
+	w.Follow(projections.Webhooks{})
+	webhooks := projections.Webhooks{Reader: w.Reader}
+	one, two := w.Subscribe(w.Acme, "https://hunter2"), w.Subscribe(w.Acme, "https://two")
+	w.Webhook(w.Acme, two, event.WebhookChanged{Webhook: two, WebhookAddress: event.At("https://hunter2/two"), EventTypes: []string{"clustering.failed"}})
+	old := id.Next[id.Webhook](w.IDs)
+	w.Webhook(w.Acme, old, event.WebhookSubscribed{Webhook: old, WebhookAddress: event.WebhookAddress{ClearURL: "https://old"}, EventTypes: []string{"match.computed"}})
 	want := map[id.Webhook]string{one: "https://hunter2", two: "https://hunter2/two", old: "https://old"}
-	for _, found := range must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.acme, false, nil, everything())) {
-		got := must[projections.Webhook](t)(webhooks.Get(t.Context(), w.acme, false, found.ID))
+	for _, found := range projectionstest.Must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.Acme, false, nil, everything())) {
+		got := projectionstest.Must[projections.Webhook](t)(webhooks.Get(t.Context(), w.Acme, false, found.ID))
 		if found.URL != want[found.ID] || got.URL != want[found.ID] {
 			t.Errorf("listed with %q, read with %q, want %q", found.URL, got.URL, want[found.ID])
 		}
@@ -671,7 +666,7 @@ func TestTheAddressOfAWebhookIsShownAndKeptSealed(t *testing.T) {
 		t.Errorf("not listed: %v", want)
 	}
 	var shown int
-	if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FROM webhooks w
+	if err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM webhooks w
 WHERE w::text LIKE '%hunter2%' OR position('hunter2'::bytea IN w.url) > 0`).Scan(&shown); err != nil || shown > 0 {
 		t.Errorf("%d rows show an address, %v", shown, err)
 	}
@@ -684,44 +679,44 @@ func TestAModelThatSaysWhatNeverHappenedStopsAtAnEventThatItLacks(t *testing.T) 
 			t.Errorf("%s goes on without an event", m.Name())
 		}
 	}
-	w := newFixture(t)
-	spends, campaign := projections.Spends{Reader: w.reader}, id.Next[id.Campaign](w.ids)
-	w.follow(spends)
-	if _, err := w.pool.Exec(t.Context(), `ALTER TABLE spends_1.spends ADD CHECK (id <> 'bad')`); err != nil {
+	w := projectionstest.New(t)
+	spends, campaign := projections.Spends{Reader: w.Reader}, id.Next[id.Campaign](w.IDs)
+	w.Follow(spends)
+	if _, err := w.Pool.Exec(t.Context(), `ALTER TABLE spends_1.spends ADD CHECK (id <> 'bad')`); err != nil {
 		t.Fatal(err)
 	}
 	spend := func(name string) event.Event {
 		return event.CampaignSpendRecorded{Campaign: campaign, SpendID: name, AmountMinor: 1, Currency: "EUR", SpentMinor: 1, BudgetMinor: 100}
 	}
-	w.record(w.acme, "spends-acme", spend("good"), spend("bad"))
-	w.record(w.bolt, "spends-bolt", spend("good"))
+	w.Record(w.Acme, "spends-acme", spend("good"), spend("bad"))
+	w.Record(w.Bolt, "spends-bolt", spend("good"))
 	for found := 0; found == 0; time.Sleep(time.Millisecond) { // until it has passed the last
-		known, _, err := spends.Recorded(t.Context(), w.bolt, campaign, []string{"good"})
+		known, _, err := spends.Recorded(t.Context(), w.Bolt, campaign, []string{"good"})
 		if found = len(known); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, _, err := spends.Recorded(t.Context(), w.acme, campaign, []string{"bad"})
-	wantFault(t, "quarantined", err)
+	_, _, err := spends.Recorded(t.Context(), w.Acme, campaign, []string{"bad"})
+	projectionstest.WantFault(t, "quarantined", err)
 }
 
 func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.maxLeftOut = -1
-	w.follow(projections.Webhooks{})
-	for _, client := range []id.Client{w.acme, w.bolt} {
-		hook := w.subscribe(client, "https://one")
-		w.webhook(client, hook, event.WebhookPaused{Webhook: hook})
+	w := projectionstest.New(t)
+	w.MaxLeftOut = -1
+	w.Follow(projections.Webhooks{})
+	for _, client := range []id.Client{w.Acme, w.Bolt} {
+		hook := w.Subscribe(client, "https://one")
+		w.Webhook(client, hook, event.WebhookPaused{Webhook: hook})
 	}
 	// What no command records, and no column takes.
-	other := w.subscribe(w.acme, "https://two")
-	w.webhook(w.acme, other, event.WebhookChanged{Webhook: other, WebhookAddress: event.At("https://two"), EventTypes: []string{"\x00"}})
-	w.subscribe(w.bolt, "https://two")
-	webhooks := projections.Webhooks{Reader: w.reader}
-	_, err := webhooks.List(t.Context(), w.acme, false, nil, everything())
-	wantFault(t, "quarantined", err)
-	if found := must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.bolt, false, nil, everything())); len(found) != 2 {
+	other := w.Subscribe(w.Acme, "https://two")
+	w.Webhook(w.Acme, other, event.WebhookChanged{Webhook: other, WebhookAddress: event.At("https://two"), EventTypes: []string{"\x00"}})
+	w.Subscribe(w.Bolt, "https://two")
+	webhooks := projections.Webhooks{Reader: w.Reader}
+	_, err := webhooks.List(t.Context(), w.Acme, false, nil, everything())
+	projectionstest.WantFault(t, "quarantined", err)
+	if found := projectionstest.Must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.Bolt, false, nil, everything())); len(found) != 2 {
 		t.Errorf("the other client has %d subscriptions", len(found))
 	}
 }

@@ -10,12 +10,13 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // Revocations is the read model of what ended before its time: API keys that were
 // revoked, members who were removed, sessions that were ended, and the tokens from before
 // a member's password was changed. Every replica polls it.
-type Revocations struct{ Reader }
+type Revocations struct{ readmodel.Reader }
 
 // Revocation is what tokens are void of.
 type Revocation struct {
@@ -65,7 +66,7 @@ func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Reco
 			b.Queue(noteApplied, string(r.Client), subject, r.RecordedAt, maxNotes)
 		}
 	}
-	return send(ctx, tx, "revocations", &b)
+	return readmodel.Send(ctx, tx, "revocations", &b)
 }
 
 // revokedBy names whose tokens an event makes void.
@@ -141,6 +142,6 @@ func (m Revocations) Since(ctx context.Context, within time.Duration, most int) 
 // the model has not come as far.
 // Faults: building, quarantined, stale.
 func (m Revocations) Revoked(ctx context.Context, client id.Client, subjects ...string) (bool, error) {
-	found, err := query(ctx, m.Reader, m, client, false, isRevoked, []any{subjects}, func(is *bool) []any { return []any{is} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, false, isRevoked, []any{subjects}, func(is *bool) []any { return []any{is} })
 	return err == nil && found[0], err
 }

@@ -10,6 +10,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
 )
 
 // whatever bounds no list here.
@@ -17,21 +18,21 @@ const whatever = 100
 
 func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	client := w.acme
-	w.follow(projections.Revocations{})
-	model, long := projections.Revocations{Reader: w.reader}, time.Now().Add(-time.Hour)
+	w := projectionstest.New(t)
+	client := w.Acme
+	w.Follow(projections.Revocations{})
+	model, long := projections.Revocations{Reader: w.Reader}, time.Now().Add(-time.Hour)
 
-	key := id.Next[id.Key](w.ids)
+	key := id.Next[id.Key](w.IDs)
 	if err := model.Note(t.Context(), client, string(key), long); err != nil {
 		t.Fatal(err)
 	}
-	member := id.Next[id.Member](w.ids)
+	member := id.Next[id.Member](w.IDs)
 	late := eventstore.Recorded{Event: event.MemberRemoved{Member: member}}
 	late.RecordedAt = long
-	old := eventstore.Recorded{Event: event.MemberRemoved{Member: id.Next[id.Member](w.ids)}}
+	old := eventstore.Recorded{Event: event.MemberRemoved{Member: id.Next[id.Member](w.IDs)}}
 	old.RecordedAt = time.Now().Add(-26 * time.Hour) // no token is left
-	if err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+	if err := pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SET LOCAL search_path TO revocations_2, public`); err != nil {
 			return err
 		}
@@ -39,7 +40,7 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	found := must[[]projections.Revocation](t)(model.Since(t.Context(), time.Minute, whatever))
+	found := projectionstest.Must[[]projections.Revocation](t)(model.Since(t.Context(), time.Minute, whatever))
 	subjects := map[string]time.Time{}
 	for _, one := range found {
 		subjects[one.Subject] = one.At
@@ -53,34 +54,34 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 		t.Errorf("%d are found; want 2", len(found))
 	}
 	// Who says it again, because no answer came, is told when it is known anew.
-	if _, err := w.pool.Exec(t.Context(), `UPDATE revocation_notes SET noted_at = noted_at - interval '1 hour'`); err != nil {
+	if _, err := w.Pool.Exec(t.Context(), `UPDATE revocation_notes SET noted_at = noted_at - interval '1 hour'`); err != nil {
 		t.Fatal(err)
 	}
 	if err := model.Note(t.Context(), client, string(member), long); err != nil {
 		t.Fatal(err)
 	}
-	if again := must[[]projections.Revocation](t)(model.Since(t.Context(), time.Minute, whatever)); len(again) != 1 || again[0].Subject != string(member) {
+	if again := projectionstest.Must[[]projections.Revocation](t)(model.Since(t.Context(), time.Minute, whatever)); len(again) != 1 || again[0].Subject != string(member) {
 		t.Errorf("%v; want what was noted again", again)
 	}
 }
 
 func TestWhatEndsTokensIsRevokedWithIt(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Revocations{})
-	model := projections.Revocations{Reader: w.reader}
-	member := id.Next[id.Member](w.ids)
-	ses := []id.Session{id.Next[id.Session](w.ids), id.Next[id.Session](w.ids), id.Next[id.Session](w.ids)}
-	stream := "access-" + string(w.acme) + "-" + string(member)
-	w.signUp(w.acme, "acme")
-	w.record(w.acme, "client-"+string(w.acme), addedMember(member, "viewer"))
-	w.record(w.acme, stream, event.SessionOpened{Member: member, Session: ses[2], Ended: ses[:1]}, event.SessionEnded{Member: member, Session: ses[1]},
+	w := projectionstest.New(t)
+	w.Follow(projections.Revocations{})
+	model := projections.Revocations{Reader: w.Reader}
+	member := id.Next[id.Member](w.IDs)
+	ses := []id.Session{id.Next[id.Session](w.IDs), id.Next[id.Session](w.IDs), id.Next[id.Session](w.IDs)}
+	stream := "access-" + string(w.Acme) + "-" + string(member)
+	w.SignUp(w.Acme, "acme")
+	w.Record(w.Acme, "client-"+string(w.Acme), projectionstest.AddedMember(member, "viewer"))
+	w.Record(w.Acme, stream, event.SessionOpened{Member: member, Session: ses[2], Ended: ses[:1]}, event.SessionEnded{Member: member, Session: ses[1]},
 		event.MemberPasswordSet{Member: member, PasswordHash: event.Private([]byte("$argon2id$")), Standing: event.AccessStanding{Changes: 3}})
 	for subject, want := range map[string]bool{
 		string(ses[0]): true, string(ses[1]): true, string(ses[2]): false, string(member): false,
 		id.Logins(member, 1): false, id.Logins(member, 2): true, id.Logins(member, 3): false,
 	} {
-		if got, err := model.Revoked(t.Context(), w.acme, "key_else", subject); err != nil || got != want {
+		if got, err := model.Revoked(t.Context(), w.Acme, "key_else", subject); err != nil || got != want {
 			t.Errorf("%s is revoked: %v, %v; want %v", subject, got, err, want)
 		}
 	}
@@ -88,22 +89,22 @@ func TestWhatEndsTokensIsRevokedWithIt(t *testing.T) {
 
 func TestNotesThatNoTokenNeedsAreForgotten(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	client := w.acme
-	w.follow(projections.Revocations{})
+	w := projectionstest.New(t)
+	client := w.Acme
+	w.Follow(projections.Revocations{})
 	const notes = `
 INSERT INTO revocation_notes (client, subject, revoked_at, noted_at)
 SELECT 'cli_else', 'key_' || h || '_' || n, now() - h * interval '1 hour', now() - h * interval '1 hour'
 FROM unnest(ARRAY[24, 26]) AS h, generate_series(1, 150) AS n`
-	if _, err := w.pool.Exec(t.Context(), notes); err != nil {
+	if _, err := w.Pool.Exec(t.Context(), notes); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []int{151 + 50, 152, 153} { // some at a time
-		if err := (projections.Revocations{Reader: w.reader}).Note(t.Context(), client, string(id.Next[id.Key](w.ids)), time.Now()); err != nil {
+		if err := (projections.Revocations{Reader: w.Reader}).Note(t.Context(), client, string(id.Next[id.Key](w.IDs)), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		var left int
-		if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FROM revocation_notes`).Scan(&left); err != nil || left != want {
+		if err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM revocation_notes`).Scan(&left); err != nil || left != want {
 			t.Errorf("%d notes are left, %v; want %d", left, err, want)
 		}
 	}
@@ -111,14 +112,14 @@ FROM unnest(ARRAY[24, 26]) AS h, generate_series(1, 150) AS n`
 
 func TestAClientThatRevokesWithoutEndIsNotedAsAWhole(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	client := w.acme
-	w.follow(projections.Revocations{})
-	model := projections.Revocations{Reader: w.reader}
-	other := id.Next[id.Client](w.ids)
+	w := projectionstest.New(t)
+	client := w.Acme
+	w.Follow(projections.Revocations{})
+	model := projections.Revocations{Reader: w.Reader}
+	other := id.Next[id.Client](w.IDs)
 	var last, theirs id.Key
 	for range 300 {
-		last, theirs = id.Next[id.Key](w.ids), id.Next[id.Key](w.ids)
+		last, theirs = id.Next[id.Key](w.IDs), id.Next[id.Key](w.IDs)
 		if err := model.Note(t.Context(), client, string(last), time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -127,13 +128,13 @@ func TestAClientThatRevokesWithoutEndIsNotedAsAWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	noted := map[string]bool{}
-	for _, one := range must[[]projections.Revocation](t)(model.Since(t.Context(), time.Minute, 1_000)) {
+	for _, one := range projectionstest.Must[[]projections.Revocation](t)(model.Since(t.Context(), time.Minute, 1_000)) {
 		noted[one.Subject] = true
 	}
 	if len(noted) != 256+2 || !noted[string(client)] || !noted[string(theirs)] || noted[string(other)] {
 		t.Errorf("%d are noted; want 256, the client as a whole, and the other's", len(noted))
 	}
-	for subject, want := range map[id.Key]bool{last: true, id.Next[id.Key](w.ids): false} {
+	for subject, want := range map[id.Key]bool{last: true, id.Next[id.Key](w.IDs): false} {
 		if got, err := model.Revoked(t.Context(), client, string(subject)); err != nil || got != want {
 			t.Errorf("%s is revoked: %v, %v; want %v", subject, got, err, want)
 		}

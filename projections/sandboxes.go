@@ -12,10 +12,11 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // Sandboxes is the read model of the sandboxes beside each client.
-type Sandboxes struct{ Reader }
+type Sandboxes struct{ readmodel.Reader }
 
 // Sandbox is a sandbox that was not deleted.
 type Sandbox struct {
@@ -76,28 +77,28 @@ func (Sandboxes) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 			b.Queue(deleteSandbox, string(r.Client), string(e.Sandbox))
 		}
 	}
-	return send(ctx, tx, "sandboxes", &b)
+	return readmodel.Send(ctx, tx, "sandboxes", &b)
 }
 
 const selectSandboxes = `
 SELECT s.id, s.created_position, s.name, s.created_at, s.expires_at FROM sandboxes s WHERE s.client = $1 AND `
 
 func scanSandbox(s *Sandbox) []any {
-	return []any{text(&s.ID), text(&s.CreatedPosition), &s.Name, &s.CreatedAt, &s.ExpiresAt}
+	return []any{readmodel.Text(&s.ID), readmodel.Text(&s.CreatedPosition), &s.Name, &s.CreatedAt, &s.ExpiresAt}
 }
 
 // List returns the sandboxes of a client in order of creation.
 // Faults: building, quarantined, stale.
-func (m Sandboxes) List(ctx context.Context, client id.Client, eventual bool, page Page) ([]Sandbox, error) {
-	return query(ctx, m.Reader, m, client, eventual, selectSandboxes+`s.created_position > $2 ORDER BY s.created_position LIMIT $3`,
+func (m Sandboxes) List(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Sandbox, error) {
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, selectSandboxes+`s.created_position > $2 ORDER BY s.created_position LIMIT $3`,
 		[]any{string(page.After), page.Limit}, scanSandbox)
 }
 
 // Get returns a sandbox of a client, or fails with a fault of kind Missing.
 // Faults: building, quarantined, sandbox_unknown, stale.
 func (m Sandboxes) Get(ctx context.Context, client id.Client, eventual bool, sandbox id.Client) (Sandbox, error) {
-	found, err := query(ctx, m.Reader, m, client, eventual, selectSandboxes+`s.id = $2`, []any{string(sandbox)}, scanSandbox)
-	return only(found, err, fault.New(fault.Missing, "sandbox_unknown", "There is no such sandbox."))
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, selectSandboxes+`s.id = $2`, []any{string(sandbox)}, scanSandbox)
+	return readmodel.Only(found, err, fault.New(fault.Missing, "sandbox_unknown", "There is no such sandbox."))
 }
 
 // In no order, so that those which cannot be deleted keep back no other for long.

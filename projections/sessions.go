@@ -11,10 +11,11 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // Sessions is the read model of sessions that were not ended.
-type Sessions struct{ Reader }
+type Sessions struct{ readmodel.Reader }
 
 // Session is a session that lasts. Its secret is nowhere.
 type Session struct {
@@ -66,7 +67,7 @@ INSERT INTO sessions (client, id, created_position, member, opened_at) VALUES ($
 func (Sessions) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
 	var b pgx.Batch
 	keep := func(r eventstore.Recorded, member id.Member, standing event.AccessStanding) {
-		b.Queue(keepSessions, string(r.Client), string(member), column(standing.Sessions, func(s event.SessionStanding) string { return string(s.Session) }))
+		b.Queue(keepSessions, string(r.Client), string(member), readmodel.Column(standing.Sessions, func(s event.SessionStanding) string { return string(s.Session) }))
 	}
 	for _, r := range batch {
 		switch e := r.Event.(type) {
@@ -85,7 +86,7 @@ func (Sessions) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 			keep(r, e.Member, event.AccessStanding{})
 		}
 	}
-	return send(ctx, tx, "sessions", &b)
+	return readmodel.Send(ctx, tx, "sessions", &b)
 }
 
 const lastingSessions = `
@@ -94,18 +95,18 @@ FROM sessions s LEFT JOIN public.session_uses u ON u.client = s.client AND u.ses
 WHERE s.client = $1 AND s.opened_at > $2 AND coalesce(u.seen_at, s.opened_at) > $3`
 
 func scanSession(s *Session) []any {
-	return []any{text(&s.ID), text(&s.Member), &s.OpenedAt, &s.SeenAt, text(&s.CreatedPosition)}
+	return []any{readmodel.Text(&s.ID), readmodel.Text(&s.Member), &s.OpenedAt, &s.SeenAt, readmodel.Text(&s.CreatedPosition)}
 }
 
 // List returns the sessions of a client, or of one member, that last at a time, in order
 // of their opening.
 // Faults: building, quarantined, stale.
-func (m Sessions) List(ctx context.Context, client id.Client, eventual bool, page Page, member id.Member, now time.Time) ([]Session, error) {
-	w := where{args: lastingAt(now)}
-	w.andText(` AND s.member = $%d`, string(member))
-	w.and(` AND s.created_position > $%d`, string(page.After))
-	w.and(` ORDER BY s.created_position LIMIT $%d`, page.Limit)
-	return query(ctx, m.Reader, m, client, eventual, lastingSessions+w.sql, w.args, scanSession)
+func (m Sessions) List(ctx context.Context, client id.Client, eventual bool, page readmodel.Page, member id.Member, now time.Time) ([]Session, error) {
+	w := readmodel.Where{Args: lastingAt(now)}
+	w.AndText(` AND s.member = $%d`, string(member))
+	w.And(` AND s.created_position > $%d`, string(page.After))
+	w.And(` ORDER BY s.created_position LIMIT $%d`, page.Limit)
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, lastingSessions+w.SQL, w.Args, scanSession)
 }
 
 func lastingAt(now time.Time) []any {
@@ -117,7 +118,7 @@ const findSession = lastingSessions + ` AND s.id = $4`
 // Find returns a session that lasts at a time, or fails with a fault of kind Missing.
 // Faults: building, quarantined, session_unknown, stale.
 func (m Sessions) Find(ctx context.Context, client id.Client, session id.Session, now time.Time) (Session, error) {
-	found, err := query(ctx, m.Reader, m, client, false, findSession, append(lastingAt(now), string(session)), scanSession)
+	found, err := readmodel.Query(ctx, m.Reader, m, client, false, findSession, append(lastingAt(now), string(session)), scanSession)
 	if err != nil {
 		return Session{}, err
 	}

@@ -9,30 +9,32 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
 )
 
 func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Sessions{})
-	model := projections.Sessions{Reader: w.reader}
-	w.signUp(w.acme, "acme")
+	w := projectionstest.New(t)
+	w.Follow(projections.Sessions{})
+	model := projections.Sessions{Reader: w.Reader}
+	w.SignUp(w.Acme, "acme")
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var standing []event.SessionStanding
-	members := []id.Member{id.Next[id.Member](w.ids), id.Next[id.Member](w.ids)}
+	members := []id.Member{id.Next[id.Member](w.IDs), id.Next[id.Member](w.IDs)}
 	for n, member := range []id.Member{members[0], members[1], members[0]} {
-		w.record(w.acme, "client-"+string(w.acme), addedMember(member, "viewer"))
-		one := event.SessionStanding{Session: id.Next[id.Session](w.ids), Hash: []byte{byte(n)}, OpenedAt: start.Add(time.Duration(n) * time.Hour)}
+		w.Record(w.Acme, "client-"+string(w.Acme), projectionstest.AddedMember(member, "viewer"))
+		one := event.SessionStanding{Session: id.Next[id.Session](w.IDs), Hash: []byte{byte(n)}, OpenedAt: start.Add(time.Duration(n) * time.Hour)}
 		standing = append(standing, one)
 		stands := []event.SessionStanding{one}
 		if n == 2 {
 			stands = []event.SessionStanding{standing[0], one}
 		}
-		w.record(w.acme, "access-"+string(member), event.SessionOpened{Member: member, Session: one.Session, Standing: event.AccessStanding{Sessions: stands}})
+		w.Record(w.Acme, "access-"+string(member), event.SessionOpened{Member: member, Session: one.Session, Standing: event.AccessStanding{Sessions: stands}})
 	}
-	listed := func(member id.Member, now time.Time, page projections.Page) (which []int) {
+	listed := func(member id.Member, now time.Time, page readmodel.Page) (which []int) {
 		t.Helper()
-		for _, s := range must[[]projections.Session](t)(model.List(t.Context(), w.acme, false, page, member, now)) {
+		for _, s := range projectionstest.Must[[]projections.Session](t)(model.List(t.Context(), w.Acme, false, page, member, now)) {
 			for n, known := range standing {
 				if known.Session == s.ID {
 					which = append(which, n)
@@ -51,18 +53,18 @@ func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
 	soon := start.Add(3 * time.Hour)
 	wantListed("all", []int{0, 1, 2}, listed("", soon, everything()))
 	wantListed("of one", []int{0, 2}, listed(members[0], soon, everything()))
-	wantListed("one a page", []int{0}, listed("", soon, projections.Page{Limit: 1}))
-	if other := must[[]projections.Session](t)(model.List(t.Context(), w.bolt, false, everything(), "", soon)); len(other) != 0 {
+	wantListed("one a page", []int{0}, listed("", soon, readmodel.Page{Limit: 1}))
+	if other := projectionstest.Must[[]projections.Session](t)(model.List(t.Context(), w.Bolt, false, everything(), "", soon)); len(other) != 0 {
 		t.Errorf("another client's: %v", other)
 	}
 
 	seen := func() time.Time {
 		t.Helper()
-		return must[time.Time](t)(model.SeenAt(t.Context(), w.acme, standing[0].Session, standing[0].OpenedAt))
+		return projectionstest.Must[time.Time](t)(model.SeenAt(t.Context(), w.Acme, standing[0].Session, standing[0].OpenedAt))
 	}
 	use := func(now time.Time) {
 		t.Helper()
-		if err := model.NoteSeen(t.Context(), w.acme, standing[0].Session, seen(), now); err != nil {
+		if err := model.NoteSeen(t.Context(), w.Acme, standing[0].Session, seen(), now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,15 +85,15 @@ func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
 	wantListed("before 7 days", []int{0}, listed("", start.Add(7*24*time.Hour-time.Minute), everything()))
 	wantListed("after 7 days", nil, listed("", start.Add(7*24*time.Hour), everything()))
 
-	_, err := model.Find(t.Context(), w.bolt, standing[0].Session, soon)
-	wantFault(t, "session_unknown", err)
-	found := must[projections.Session](t)(model.Find(t.Context(), w.acme, standing[1].Session, soon))
+	_, err := model.Find(t.Context(), w.Bolt, standing[0].Session, soon)
+	projectionstest.WantFault(t, "session_unknown", err)
+	found := projectionstest.Must[projections.Session](t)(model.Find(t.Context(), w.Acme, standing[1].Session, soon))
 	if found.Member != members[1] {
 		t.Errorf("%+v", found)
 	}
-	w.record(w.acme, "client-"+string(w.acme), event.MemberRemoved{Member: members[1]})
+	w.Record(w.Acme, "client-"+string(w.Acme), event.MemberRemoved{Member: members[1]})
 	wantListed("after a removal", []int{0, 2}, listed("", soon, everything()))
-	w.record(w.acme, "access-"+string(members[0]), event.SessionEnded{
+	w.Record(w.Acme, "access-"+string(members[0]), event.SessionEnded{
 		Member: members[0], Session: standing[0].Session, Standing: event.AccessStanding{Sessions: standing[2:]},
 	})
 	wantListed("after the end of one", []int{2}, listed("", soon, everything()))
@@ -99,21 +101,21 @@ func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
 
 func TestUsesThatNoSessionNeedsAreForgotten(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Sessions{})
-	model, now := projections.Sessions{Reader: w.reader}, time.Now()
+	w := projectionstest.New(t)
+	w.Follow(projections.Sessions{})
+	model, now := projections.Sessions{Reader: w.Reader}, time.Now()
 	const uses = `
 INSERT INTO session_uses (client, session, seen_at)
 SELECT 'cli_else', 'ses_' || d || '_' || n, now() - d * interval '1 day' FROM unnest(ARRAY[6, 8]) AS d, generate_series(1, 150) AS n`
-	if _, err := w.pool.Exec(t.Context(), uses); err != nil {
+	if _, err := w.Pool.Exec(t.Context(), uses); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []int{151 + 50, 152, 153} { // some at a time
-		if err := model.NoteSeen(t.Context(), w.acme, id.Next[id.Session](w.ids), time.Time{}, now); err != nil {
+		if err := model.NoteSeen(t.Context(), w.Acme, id.Next[id.Session](w.IDs), time.Time{}, now); err != nil {
 			t.Fatal(err)
 		}
 		var left int
-		if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FROM session_uses`).Scan(&left); err != nil || left != want {
+		if err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM session_uses`).Scan(&left); err != nil || left != want {
 			t.Errorf("%d uses are left, %v; want %d", left, err, want)
 		}
 	}

@@ -11,11 +11,12 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // Spends is the read model of the spends of all campaigns, by their ids, for
 // the life of each campaign.
-type Spends struct{ Reader }
+type Spends struct{ readmodel.Reader }
 
 // Name of the read model.
 func (Spends) Name() string { return "spends" }
@@ -66,16 +67,16 @@ func (Spends) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded)
 	if len(rows) == 0 {
 		return nil
 	}
-	return do(ctx, tx, "insert spends", insertSpends,
-		column(rows, func(r row) string { return string(r.Client) }),
-		column(rows, func(r row) string { return string(r.spend.Campaign) }),
-		column(rows, func(r row) string { return r.spend.SpendID }),
-		column(rows, func(r row) int64 { return r.spend.AmountMinor }),
-		column(rows, func(r row) string { return r.spend.Currency }),
-		column(rows, func(r row) int64 { return r.spend.SpentMinor }),
-		column(rows, func(r row) int64 { return r.spend.BudgetMinor }),
-		column(rows, func(r row) string { return string(r.Position) }),
-		column(rows, func(r row) time.Time { return r.RecordedAt }),
+	return readmodel.Do(ctx, tx, "insert spends", insertSpends,
+		readmodel.Column(rows, func(r row) string { return string(r.Client) }),
+		readmodel.Column(rows, func(r row) string { return string(r.spend.Campaign) }),
+		readmodel.Column(rows, func(r row) string { return r.spend.SpendID }),
+		readmodel.Column(rows, func(r row) int64 { return r.spend.AmountMinor }),
+		readmodel.Column(rows, func(r row) string { return r.spend.Currency }),
+		readmodel.Column(rows, func(r row) int64 { return r.spend.SpentMinor }),
+		readmodel.Column(rows, func(r row) int64 { return r.spend.BudgetMinor }),
+		readmodel.Column(rows, func(r row) string { return string(r.Position) }),
+		readmodel.Column(rows, func(r row) time.Time { return r.RecordedAt }),
 	)
 }
 

@@ -18,11 +18,12 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // Statistics is the read model of how much happened to each client, and when. It
 // holds numbers alone, so that an erasure has nothing to take from it.
-type Statistics struct{ Reader }
+type Statistics struct{ readmodel.Reader }
 
 // The metrics.
 const (
@@ -135,12 +136,12 @@ func (Statistics) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recor
 		return nil
 	}
 	keys := slices.SortedFunc(maps.Keys(counted), statisticKey.compare)
-	return do(ctx, tx, "count statistics", upsertStatistics,
-		column(keys, func(k statisticKey) string { return string(k.client) }),
-		column(keys, func(k statisticKey) string { return k.metric }),
-		column(keys, func(k statisticKey) time.Time { return time.Unix(k.slot, 0) }),
-		column(keys, func(k statisticKey) string { return k.part }),
-		column(keys, func(k statisticKey) int64 { return counted[k] }),
+	return readmodel.Do(ctx, tx, "count statistics", upsertStatistics,
+		readmodel.Column(keys, func(k statisticKey) string { return string(k.client) }),
+		readmodel.Column(keys, func(k statisticKey) string { return k.metric }),
+		readmodel.Column(keys, func(k statisticKey) time.Time { return time.Unix(k.slot, 0) }),
+		readmodel.Column(keys, func(k statisticKey) string { return k.part }),
+		readmodel.Column(keys, func(k statisticKey) int64 { return counted[k] }),
 	)
 }
 
@@ -191,7 +192,7 @@ func (m Statistics) Series(ctx context.Context, client id.Client, eventual bool,
 		part  string
 		n     int64
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, sql+statisticOrder, []any{metric, from, unit, zone.String(), to},
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, sql+statisticOrder, []any{metric, from, unit, zone.String(), to},
 		func(r *row) []any { return []any{(*zeronull.Timestamptz)(&r.start), &r.part, &r.n} })
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "22023" { // invalid_parameter_value
 		return nil, ErrZoneUnknown

@@ -12,43 +12,35 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
 )
-
-// at records facts as of a time.
-func (w *fixture) at(when time.Time, record func()) {
-	w.Helper()
-	before := w.log.Now
-	w.log.Now = func() time.Time { return when }
-	record()
-	w.log.Now = before
-}
 
 func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Statistics{})
-	model := projections.Statistics{Reader: w.reader}
+	w := projectionstest.New(t)
+	w.Follow(projections.Statistics{})
+	model := projections.Statistics{Reader: w.Reader}
 	day := func(d, hour, minute int) time.Time { return time.Date(2026, 3, d, hour, minute, 0, 0, time.UTC) }
 	var ada, bob id.User
-	w.at(day(1, 10, 0), func() { ada = w.create(w.acme, "ada", `{}`) })
-	w.at(day(3, 22, 59), func() { bob = w.create(w.acme, "bob", `{}`) }) // 23:59 in Berlin
-	w.at(day(3, 23, 0), func() { w.create(w.acme, "eve", `{}`) })
-	w.at(day(3, 23, 1), func() {
-		w.erase(w.acme, bob)
-		w.create(w.bolt, "another client's", `{}`)
-		w.match(w.acme, ada, bob, 0.5)
-		w.record(w.acme, "ended", event.DeliveriesEnded{Webhook: "whk_1", Deliveries: []event.Ending{
+	w.At(day(1, 10, 0), func() { ada = w.Create(w.Acme, "ada", `{}`) })
+	w.At(day(3, 22, 59), func() { bob = w.Create(w.Acme, "bob", `{}`) }) // 23:59 in Berlin
+	w.At(day(3, 23, 0), func() { w.Create(w.Acme, "eve", `{}`) })
+	w.At(day(3, 23, 1), func() {
+		w.Erase(w.Acme, bob)
+		w.Create(w.Bolt, "another client's", `{}`)
+		w.Match(w.Acme, ada, bob, 0.5)
+		w.Record(w.Acme, "ended", event.DeliveriesEnded{Webhook: "whk_1", Deliveries: []event.Ending{
 			{State: "delivered", Attempts: 1},
 			{State: "delivered", Attempts: 1},
 			{State: "delivered", Attempts: 3},
 			{State: "dropped", Attempts: 6},
 			{State: "cancelled"},
 		}})
-		w.record(w.acme, "spends", event.CampaignSpendRecorded{SpendID: "1", AmountMinor: 700, Currency: "EUR"},
+		w.Record(w.Acme, "spends", event.CampaignSpendRecorded{SpendID: "1", AmountMinor: 700, Currency: "EUR"},
 			event.CampaignSpendRecorded{SpendID: "2", AmountMinor: 5, Currency: "JPY"},
 			event.CampaignSpendRecorded{SpendID: "3", AmountMinor: 300, Currency: "EUR"})
 	})
-	berlin := must[*time.Location](t)(time.LoadLocation("Europe/Berlin"))
+	berlin := projectionstest.Must[*time.Location](t)(time.LoadLocation("Europe/Berlin"))
 	at := func(d, hour int, zone *time.Location) time.Time { return time.Date(2026, 3, d, hour, 0, 0, 0, zone) }
 	for _, tt := range []struct {
 		metric, unit string
@@ -80,16 +72,16 @@ func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
 		}},
 		{"spend", "hour", time.UTC, at(4, 0, time.UTC), at(5, 0, time.UTC), nil},
 	} {
-		found, err := model.Series(t.Context(), w.acme, false, tt.metric, tt.unit, tt.zone, tt.from, tt.to)
+		found, err := model.Series(t.Context(), w.Acme, false, tt.metric, tt.unit, tt.zone, tt.from, tt.to)
 		if diff := cmp.Diff(tt.want, found); diff != "" || err != nil {
 			t.Errorf("%s by %s: %v (-want +got):\n%s", tt.metric, tt.unit, err, diff)
 		}
 	}
-	if found, err := model.Series(t.Context(), id.Next[id.Client](w.ids), false, "users", "day", time.UTC, at(1, 0, time.UTC), at(8, 0, time.UTC)); err != nil || found != nil {
+	if found, err := model.Series(t.Context(), id.Next[id.Client](w.IDs), false, "users", "day", time.UTC, at(1, 0, time.UTC), at(8, 0, time.UTC)); err != nil || found != nil {
 		t.Errorf("another client sees %+v, %v", found, err)
 	}
 	unknown := time.FixedZone("No/Where", 0)
-	if _, err := model.Series(t.Context(), w.acme, false, "users", "day", unknown, at(1, 0, time.UTC), at(8, 0, time.UTC)); !errors.Is(err, projections.ErrZoneUnknown) {
+	if _, err := model.Series(t.Context(), w.Acme, false, "users", "day", unknown, at(1, 0, time.UTC), at(8, 0, time.UTC)); !errors.Is(err, projections.ErrZoneUnknown) {
 		t.Errorf("of an unknown zone: %v", err)
 	}
 }
@@ -97,17 +89,17 @@ func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
 // What campaigns may spend is bounded, and how many there are is not.
 func TestWhatIsBeyondAllNumbersCountsAsTheLargest(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	w.follow(projections.Statistics{})
-	model := projections.Statistics{Reader: w.reader}
+	w := projectionstest.New(t)
+	w.Follow(projections.Statistics{})
+	model := projections.Statistics{Reader: w.Reader}
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	for batch := range 3 {
-		w.at(now.Add(time.Duration(batch/2)*time.Hour), func() {
+		w.At(now.Add(time.Duration(batch/2)*time.Hour), func() {
 			for range 3 {
-				w.record(w.acme, "spends", slices.Repeat([]event.Event{event.CampaignSpendRecorded{SpendID: "x", AmountMinor: 1<<53 - 1, Currency: "EUR"}}, 400)...)
+				w.Record(w.Acme, "spends", slices.Repeat([]event.Event{event.CampaignSpendRecorded{SpendID: "x", AmountMinor: 1<<53 - 1, Currency: "EUR"}}, 400)...)
 			}
 		})
-		found, err := model.Series(t.Context(), w.acme, false, "spend", "day", time.UTC, now, now.AddDate(0, 0, 1))
+		found, err := model.Series(t.Context(), w.Acme, false, "spend", "day", time.UTC, now, now.AddDate(0, 0, 1))
 		want := []projections.Counted{{now, map[string]int64{"EUR": math.MaxInt64}}}
 		if diff := cmp.Diff(want, found); diff != "" || err != nil {
 			t.Errorf("after %d: %v (-want +got):\n%s", batch+1, err, diff)

@@ -5,6 +5,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/projections/readmodel"
 )
 
 // maxStreams bounds the streams of each kind that a user's timeline is made of.
@@ -20,18 +21,18 @@ const (
 // StreamsOfUser names the streams that tell of a user: its own, its matches, what it
 // said of consent layers, which campaigns it was shown and what it did about items.
 // Faults: building, quarantined, stale.
-func (r Reader) StreamsOfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]eventstore.Stream, error) {
+func StreamsOfUser(ctx context.Context, r readmodel.Reader, client id.Client, eventual bool, user id.User) ([]eventstore.Stream, error) {
 	streams := []eventstore.Stream{eventstore.UserStream(client, user), eventstore.MatchStream(client, user)}
 	args := []any{string(user), maxStreams}
-	layers, err := query(ctx, r, Consent{}, client, eventual, layersOfUser, args, func(l *id.ConsentLayer) []any { return []any{text(l)} })
+	layers, err := readmodel.Query(ctx, r, Consent{}, client, eventual, layersOfUser, args, func(l *id.ConsentLayer) []any { return []any{readmodel.Text(l)} })
 	if err != nil {
 		return nil, err
 	}
-	campaigns, err := query(ctx, r, Campaigns{}, client, eventual, campaignsOfUser, args, func(c *id.Campaign) []any { return []any{text(c)} })
+	campaigns, err := readmodel.Query(ctx, r, Campaigns{}, client, eventual, campaignsOfUser, args, func(c *id.Campaign) []any { return []any{readmodel.Text(c)} })
 	if err != nil {
 		return nil, err
 	}
-	items, err := query(ctx, r, Interactions{}, client, eventual, itemsOfUser, args, func(i *string) []any { return []any{i} })
+	items, err := readmodel.Query(ctx, r, Interactions{}, client, eventual, itemsOfUser, args, func(i *string) []any { return []any{i} })
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +60,6 @@ ORDER BY e.ordinal DESC LIMIT $4`
 // newest first.
 // Faults: building, quarantined, stale.
 func (m History) Newest(ctx context.Context, client id.Client, eventual bool, streams []eventstore.Stream, below int64, limit int) ([]Entry, error) {
-	return query(ctx, m.Reader, m, client, eventual, entriesOfStreams, []any{texts(streams), below, limit},
-		func(e *Entry) []any { return []any{&e.Ordinal, text(&e.Position), hashInto{&e.Hash}} })
+	return readmodel.Query(ctx, m.Reader, m, client, eventual, entriesOfStreams, []any{readmodel.Texts(streams), below, limit},
+		func(e *Entry) []any { return []any{&e.Ordinal, readmodel.Text(&e.Position), hashInto{&e.Hash}} })
 }

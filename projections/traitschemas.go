@@ -13,11 +13,12 @@ import (
 	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/projections/readmodel"
 )
 
 // TraitSchemas is the read model of what was learnt about the traits of each
 // client's users, and of what the client has decided about them.
-type TraitSchemas struct{ Reader }
+type TraitSchemas struct{ readmodel.Reader }
 
 // Name of the read model.
 func (TraitSchemas) Name() string { return "trait_schemas" }
@@ -61,7 +62,7 @@ func (TraitSchemas) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 		version := int64(r.Revision) + 1
 		switch e := r.Event.(type) {
 		case event.TraitSchemaInferred:
-			box, err := sealedOf(r, e.Schema)
+			box, err := readmodel.SealedOf(r, e.Schema)
 			if err != nil {
 				return err
 			}
@@ -74,18 +75,18 @@ func (TraitSchemas) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 			b.Queue(overrideSchema, string(r.Client), version, string(overrides))
 		}
 	}
-	return send(ctx, tx, "trait_schemas", &b)
+	return readmodel.Send(ctx, tx, "trait_schemas", &b)
 }
 
-// recordedSchema is what the log says about a client's traits.
-type recordedSchema struct {
-	version    int
-	overridden int
-	overrides  map[string]traits.Override
-	learnt     int
-	learntAt   eventstore.Position
-	users      int           // that there were then
-	inferred   traits.Schema // the zero value: nothing was learnt yet
+// RecordedSchema is what the log says about a client's traits.
+type RecordedSchema struct {
+	Version    int
+	Overridden int
+	Overrides  map[string]traits.Override
+	Learnt     int
+	LearntAt   eventstore.Position
+	Users      int           // that there were then
+	Inferred   traits.Schema // the zero value: nothing was learnt yet
 }
 
 const getTraitSchema = `
@@ -94,28 +95,28 @@ SELECT s.version, s.overridden, s.overrides, s.learnt, s.learnt_at, s.users, s.i
 FROM trait_schemas s LEFT JOIN subject_keys k ON k.client = s.client AND k.subject = s.client
 WHERE s.client = $1`
 
-func (m TraitSchemas) get(ctx context.Context, client id.Client, eventual bool) (recordedSchema, error) {
+func (m TraitSchemas) Recorded(ctx context.Context, client id.Client, eventual bool) (RecordedSchema, error) {
 	type row struct {
-		recordedSchema
-		inferred sealed
+		RecordedSchema
+		inferred readmodel.Sealed
 		key      seal.WrappedKey
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, getTraitSchema, nil, func(r *row) []any {
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getTraitSchema, nil, func(r *row) []any {
 		return []any{
-			&r.version, &r.overridden, document(&r.overrides), &r.learnt, text(&r.learntAt), &r.users, &r.inferred.Box,
-			text(&r.inferred.Event), text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+			&r.Version, &r.Overridden, readmodel.Document(&r.Overrides), &r.Learnt, readmodel.Text(&r.LearntAt), &r.Users, &r.inferred.Box,
+			readmodel.Text(&r.inferred.Event), readmodel.Text(&r.key.ID), readmodel.Text(&r.key.Under), &r.key.Wrapped,
 		}
 	})
 	if err != nil || len(rows) == 0 {
-		return recordedSchema{}, err
+		return RecordedSchema{}, err
 	}
 	r := rows[0]
-	found := r.recordedSchema
-	schema, err := m.open(ctx, r.key, string(client), r.inferred, client, eventstore.TraitSchemaStream(client), "schema")
+	found := r.RecordedSchema
+	schema, err := m.Open(ctx, r.key, string(client), r.inferred, client, eventstore.TraitSchemaStream(client), "schema")
 	if err != nil || schema == nil {
 		return found, err
 	}
-	found.inferred, err = traits.Decode(schema)
+	found.Inferred, err = traits.Decode(schema)
 	return found, err
 }
 
@@ -124,11 +125,11 @@ func (m TraitSchemas) get(ctx context.Context, client id.Client, eventual bool) 
 // learnt anew yet.
 // Faults: building, quarantined, stale.
 func (m TraitSchemas) Learnt(ctx context.Context, client id.Client, eventual bool) (traits.Schema, error) {
-	found, err := m.get(ctx, client, eventual)
+	found, err := m.Recorded(ctx, client, eventual)
 	if err != nil {
 		return traits.Schema{}, err
 	}
-	decided, _ := found.inferred.Decide(found.overrides)
+	decided, _ := found.Inferred.Decide(found.Overrides)
 	return decided, nil
 }
 
@@ -140,7 +141,7 @@ func (m TraitSchemas) Sensitive(ctx context.Context, client id.Client, eventual 
 	type row struct {
 		decided map[string]event.TraitOverride
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, decidedTraits, nil, func(r *row) []any { return []any{document(&r.decided)} })
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, decidedTraits, nil, func(r *row) []any { return []any{readmodel.Document(&r.decided)} })
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -154,25 +155,25 @@ const lastDecision = `SELECT s.overridden, s.version FROM trait_schemas s WHERE 
 // Faults: building, quarantined, stale.
 func (m TraitSchemas) LastDecision(ctx context.Context, client id.Client) (last, version int, err error) {
 	type row struct{ last, version int }
-	rows, err := query(ctx, m.Reader, m, client, true, lastDecision, nil, func(r *row) []any { return []any{&r.last, &r.version} })
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, true, lastDecision, nil, func(r *row) []any { return []any{&r.last, &r.version} })
 	if err != nil || len(rows) == 0 {
 		return 0, 0, err
 	}
 	return rows[0].last, rows[0].version, nil
 }
 
-// schema is the schema of the newest version; false where it has to be learnt.
-func (r recordedSchema) schema() (traits.Schema, bool) {
-	if r.learnt == 0 {
-		return traits.Schema{Version: r.version}, false
+// Schema is the schema of the newest version; false where it has to be learnt.
+func (r RecordedSchema) Schema() (traits.Schema, bool) {
+	if r.Learnt == 0 {
+		return traits.Schema{Version: r.Version}, false
 	}
-	schema, ok := r.inferred.Decide(r.overrides)
-	schema.Version = r.version
+	schema, ok := r.Inferred.Decide(r.Overrides)
+	schema.Version = r.Version
 	return schema, ok
 }
 
-// overridesOf are decisions as they are recorded, for inference and decisions.
-func overridesOf(decisions map[string]event.TraitOverride) map[string]traits.Override {
+// OverridesOf are decisions as they are recorded, for inference and decisions.
+func OverridesOf(decisions map[string]event.TraitOverride) map[string]traits.Override {
 	overrides := make(map[string]traits.Override, len(decisions))
 	for path, o := range decisions {
 		overrides[path] = traits.Override{Type: traits.Type(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}

@@ -6,11 +6,12 @@ import (
 
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // Who sweeps what the read models hold finds nothing while they are yet to be made.
 func TestThereIsNothingToDoBeforeTheModelsAreMade(t *testing.T) {
-	reader := projections.Reader{Pool: pgtest.New(t)}
+	reader := readmodel.Reader{Pool: pgtest.New(t)}
 	if due, err := (projections.Campaigns{Reader: reader}).Due(t.Context(), time.Now(), 10); err != nil || len(due) > 0 {
 		t.Errorf("campaigns are due: %v, %v", due, err)
 	}

@@ -16,14 +16,16 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
+	"kindred/projections/readmodel"
 )
 
 // Users is the read model of end users.
 type Users struct {
-	Reader
+	readmodel.Reader
 	lookUps map[int]*coalesce.Coalescer[wantedUsers, foundUsers] // by the size of pages
 }
 
@@ -91,7 +93,7 @@ type userRow struct {
 	createdPosition, changed eventstore.Position
 	revision                 eventstore.Revision
 	erased                   bool
-	external, traits         carried
+	external, traits         readmodel.Carried
 	createdAt                time.Time
 	updatedAt                time.Time
 }
@@ -123,22 +125,22 @@ func (Users) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) 
 	if len(users.updated) == 0 {
 		return nil
 	}
-	updated, traits := users.updated, make([]sealed, len(users.updated))
+	updated, traits := users.updated, make([]readmodel.Sealed, len(users.updated))
 	for i, row := range updated {
 		var err error
-		if traits[i], err = row.traits.sealed(); err != nil {
+		if traits[i], err = row.traits.Sealed(); err != nil {
 			return err
 		}
 	}
-	return do(ctx, tx, "update users", updateUsers,
-		column(updated, func(r *userRow) string { return string(r.client) }),
-		column(updated, func(r *userRow) string { return string(r.id) }),
-		column(updated, func(r *userRow) string { return string(r.changed) }),
-		column(updated, func(r *userRow) int64 { return int64(r.revision) }),
-		column(updated, func(r *userRow) bool { return r.erased }),
-		column(traits, func(s sealed) []byte { return s.Box }),
-		column(traits, func(s sealed) string { return string(s.Event) }),
-		column(updated, func(r *userRow) time.Time { return r.updatedAt }),
+	return readmodel.Do(ctx, tx, "update users", updateUsers,
+		readmodel.Column(updated, func(r *userRow) string { return string(r.client) }),
+		readmodel.Column(updated, func(r *userRow) string { return string(r.id) }),
+		readmodel.Column(updated, func(r *userRow) string { return string(r.changed) }),
+		readmodel.Column(updated, func(r *userRow) int64 { return int64(r.revision) }),
+		readmodel.Column(updated, func(r *userRow) bool { return r.erased }),
+		readmodel.Column(traits, func(s readmodel.Sealed) []byte { return s.Box }),
+		readmodel.Column(traits, func(s readmodel.Sealed) string { return string(s.Event) }),
+		readmodel.Column(updated, func(r *userRow) time.Time { return r.updatedAt }),
 	)
 }
 
@@ -154,11 +156,11 @@ func insertUsers(ctx context.Context, tx pgx.Tx, rows []*userRow) error {
 }
 
 func (r *userRow) values() ([]any, error) {
-	external, err := r.external.sealed()
+	external, err := r.external.Sealed()
 	if err != nil {
 		return nil, err
 	}
-	traits, err := r.traits.sealed()
+	traits, err := r.traits.Sealed()
 	if err != nil {
 		return nil, err
 	}
@@ -185,15 +187,15 @@ func (b *userBatch) apply(r eventstore.Recorded) {
 	case event.EndUserCreated:
 		u := &userRow{
 			createdPosition: r.Position, createdAt: r.RecordedAt,
-			external: carried{e.ExternalID, r.ID}, traits: carried{e.Traits, r.ID},
+			external: readmodel.Carried{Field: e.ExternalID, By: r.ID}, traits: readmodel.Carried{Field: e.Traits, By: r.ID},
 		}
 		b.created = append(b.created, u)
 		b.note(r, e.User, u)
 	case event.EndUserTraitsChanged:
-		b.changed(r, e.User).traits = carried{e.Traits, r.ID}
+		b.changed(r, e.User).traits = readmodel.Carried{Field: e.Traits, By: r.ID}
 	case event.EndUserErased:
 		u := b.changed(r, e.User)
-		u.erased, u.external, u.traits = true, carried{}, carried{}
+		u.erased, u.external, u.traits = true, readmodel.Carried{}, readmodel.Carried{}
 	}
 }
 
@@ -223,41 +225,29 @@ func usersOf(client, where string) string {
 	return `(SELECT ` + userColumns + ` FROM users u WHERE u.client = ` + client + ` AND NOT u.erased AND ` + where + `) u`
 }
 
-// joinKey adds the key of a client's user u.
-func joinKey(client string) string { return joinKeyOf(client, `u.id`) }
-
-// joinKeyOf adds the key of a client's subject. Keys are looked up one by one,
-// however long a page the planner expects: it plans once for all of them.
-func joinKeyOf(client, subject string) string {
-	return `
-LEFT JOIN LATERAL (
-	SELECT k.id, k.client_key, k.wrapped FROM subject_keys k WHERE k.client = ` + client + ` AND k.subject = ` + subject + ` LIMIT 1
-) k ON true`
-}
-
-// selectUsers selects the users of the client $1 that a condition names.
-func selectUsers(where string) string {
-	return `SELECT ` + storedColumns + ` FROM ` + usersOf(`$1`, where) + joinKey(`$1`)
+// SelectUsers selects the users of the client $1 that a condition names.
+func SelectUsers(where string) string {
+	return `SELECT ` + storedColumns + ` FROM ` + usersOf(`$1`, where) + readmodel.JoinKey(`$1`)
 }
 
 // changeSize is how much of a page a change takes.
 func changeSize(c *UserChange) int { return c.Size }
 
-func errUserUnknown() error {
+func ErrUserUnknown() error {
 	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
 }
 
 // storedUser is a user as it stands in the tables, with the key that opens it.
 type storedUser struct {
 	User
-	external, traits sealed
+	external, traits readmodel.Sealed
 	key              seal.WrappedKey
 }
 
 func (r *storedUser) columns() []any {
 	return []any{
-		text(&r.ID), text(&r.CreatedPosition), (*int64)(&r.Revision), &r.external.Box, text(&r.external.Event), &r.traits.Box,
-		text(&r.traits.Event), &r.CreatedAt, &r.UpdatedAt, text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+		readmodel.Text(&r.ID), readmodel.Text(&r.CreatedPosition), (*int64)(&r.Revision), &r.external.Box, readmodel.Text(&r.external.Event), &r.traits.Box,
+		readmodel.Text(&r.traits.Event), &r.CreatedAt, &r.UpdatedAt, readmodel.Text(&r.key.ID), readmodel.Text(&r.key.Under), &r.key.Wrapped,
 	}
 }
 
@@ -265,15 +255,15 @@ func (r *storedUser) size() int { return len(r.external.Box) + len(r.traits.Box)
 
 // shown opens what is sealed of a user, who is Erased where the key is gone.
 func (m Users) shown(ctx context.Context, client id.Client, r *storedUser) (User, error) {
-	user, err := m.subject(ctx, r.key, client, string(r.ID), eventstore.UserStream(client, r.ID))
+	user, err := m.Subject(ctx, r.key, client, string(r.ID), eventstore.UserStream(client, r.ID))
 	if err != nil {
 		return User{}, err
 	}
-	external, err := user.open("external_id", r.external)
+	external, err := user.Open("external_id", r.external)
 	if err != nil {
 		return User{}, err
 	}
-	traits, err := user.open("traits", r.traits)
+	traits, err := user.Open("traits", r.traits)
 	if err != nil {
 		return User{}, err
 	}
@@ -282,8 +272,8 @@ func (m Users) shown(ctx context.Context, client id.Client, r *storedUser) (User
 }
 
 // users returns at most limit of the users that a statement selects.
-func (m Users) users(ctx context.Context, client id.Client, eventual bool, limit int, sql string, args ...any) ([]User, error) {
-	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, (*storedUser).columns)
+func (m Users) Stored(ctx context.Context, client id.Client, eventual bool, limit int, sql string, args ...any) ([]User, error) {
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, sql, args, (*storedUser).columns)
 	if err != nil {
 		return nil, err
 	}
@@ -314,12 +304,12 @@ func (m Users) Find(ctx context.Context, client id.Client, eventual bool, extern
 	if err != nil {
 		return "", err
 	}
-	rows, err := query(ctx, m.Reader, m, client, eventual, foundUser, []any{lookup}, func(u *id.User) []any { return []any{text(u)} })
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, foundUser, []any{lookup}, func(u *id.User) []any { return []any{readmodel.Text(u)} })
 	if err != nil {
 		return "", err
 	}
 	if len(rows) == 0 {
-		return "", errUserUnknown()
+		return "", ErrUserUnknown()
 	}
 	return rows[0], nil
 }
@@ -346,17 +336,17 @@ func (m Users) changed(ctx context.Context, client id.Client, eventual bool, aft
 
 type changedUser struct {
 	UserChange
-	traits sealed
+	traits readmodel.Sealed
 	key    seal.WrappedKey
 }
 
 func (r *changedUser) size() int { return len(r.traits.Box) }
 
 func (m Users) changes(ctx context.Context, client id.Client, eventual bool, size func(*changedUser) int, sql string, args ...any) ([]UserChange, error) {
-	rows, err := queryPage(ctx, m.Reader, m, client, eventual, sql, args, func(r *changedUser) []any {
+	rows, err := readmodel.QueryPage(ctx, m.Reader, m, client, eventual, sql, args, func(r *changedUser) []any {
 		return []any{
-			&r.ID, &r.At, &r.traits.Box, text(&r.traits.Event),
-			text(&r.key.ID), text(&r.key.Under), &r.key.Wrapped,
+			&r.ID, &r.At, &r.traits.Box, readmodel.Text(&r.traits.Event),
+			readmodel.Text(&r.key.ID), readmodel.Text(&r.key.Under), &r.key.Wrapped,
 		}
 	}, size)
 	if err != nil {
@@ -364,7 +354,7 @@ func (m Users) changes(ctx context.Context, client id.Client, eventual bool, siz
 	}
 	changes := make([]UserChange, len(rows))
 	for i, r := range rows {
-		traits, err := m.open(ctx, r.key, string(r.ID), r.traits, client, eventstore.UserStream(client, r.ID), "traits")
+		traits, err := m.Open(ctx, r.key, string(r.ID), r.traits, client, eventstore.UserStream(client, r.ID), "traits")
 		if err != nil {
 			return nil, err
 		}
@@ -376,33 +366,35 @@ func (m Users) changes(ctx context.Context, client id.Client, eventual bool, siz
 const presentUsers = `
 SELECT u.id, u.changed FROM users u WHERE u.client = $1 AND u.changed > $2 AND NOT u.erased ORDER BY u.changed LIMIT $3`
 
-// present returns at most limit users that are there, without their traits,
+// Present returns at most limit users that are there, without their traits,
 // in order of their last change after a position.
-func (m Users) present(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
-	return query(ctx, m.Reader, m, client, false, presentUsers, []any{string(after), limit},
-		func(r *UserChange) []any { return []any{text(&r.ID), text(&r.At)} })
+func (m Users) Present(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
+	return readmodel.Query(ctx, m.Reader, m, client, false, presentUsers, []any{string(after), limit},
+		func(r *UserChange) []any { return []any{readmodel.Text(&r.ID), readmodel.Text(&r.At)} })
 }
 
 const countChanged = `
 SELECT count(*) AS n FROM (SELECT FROM users u WHERE u.client = $1 AND u.changed > $2 LIMIT $3) AS changed`
 
-// countChanged counts the users that have changed after a position, up to a
+// CountChanged counts the users that have changed after a position, up to a
 // limit.
-func (m Users) countChanged(ctx context.Context, client id.Client, after eventstore.Position, limit int) (int, error) {
-	return count(ctx, m.Reader, m, client, false, countChanged, string(after), limit)
+func (m Users) CountChanged(ctx context.Context, client id.Client, after eventstore.Position, limit int) (int, error) {
+	return readmodel.Count(ctx, m.Reader, m, client, false, countChanged, string(after), limit)
 }
 
 const (
-	// changesAtOnce is how many changed users are read in one statement at most;
+	// ChangesAtOnce is how many changed users are read in one statement at most;
 	// the first is for firstChanges.
-	// limit: models | changed users of one statement | {changesAtOnce}, of those sampled {sampledAtOnce}
-	changesAtOnce = 5_000
+	// limit: models | changed users of one statement | {ChangesAtOnce}, of those sampled {SampledAtOnce}
+	ChangesAtOnce = 5_000
 	firstChanges  = 500
+	// SampledAtOnce is how many sampled ones are: of the largest, 4 MB.
+	SampledAtOnce = 16
 )
 
-// allChanged reads all changes after *reached and moves it on. With the first page
+// AllChanged reads all changes after *reached and moves it on. With the first page
 // the model is as fresh as it has to be.
-func (m Users) allChanged(ctx context.Context, client id.Client, eventual bool, reached *eventstore.Position) iter.Seq2[UserChange, error] {
+func (m Users) AllChanged(ctx context.Context, client id.Client, eventual bool, reached *eventstore.Position) iter.Seq2[UserChange, error] {
 	return func(yield func(UserChange, error) bool) {
 		for limit, eventual := firstChanges, eventual; ; eventual = true {
 			page, err := m.changed(ctx, client, eventual, *reached, limit)
@@ -416,10 +408,10 @@ func (m Users) allChanged(ctx context.Context, client id.Client, eventual bool, 
 					return
 				}
 			}
-			if len(page) < limit && Fitting(page, changeSize) == len(page) {
+			if len(page) < limit && readmodel.Fitting(page, changeSize) == len(page) {
 				return
 			}
-			limit = min(2*len(page), changesAtOnce)
+			limit = min(2*len(page), ChangesAtOnce)
 		}
 	}
 }
@@ -442,11 +434,11 @@ type foundUsers struct {
 func (f *foundUsers) add(u storedUser) {
 	f.users = append(f.users, u)
 	f.size += u.size()
-	if f.size-u.size() < MaxPage {
+	if f.size-u.size() < readmodel.MaxPage {
 		return
 	}
 	f.sort()
-	for end := Fitting(f.users, (*storedUser).size) + 1; len(f.users) > end; {
+	for end := readmodel.Fitting(f.users, (*storedUser).size) + 1; len(f.users) > end; {
 		last := len(f.users) - 1
 		f.size -= f.users[last].size()
 		f.users = f.users[:last]
@@ -457,4 +449,13 @@ func (f *foundUsers) sort() {
 	slices.SortFunc(f.users, func(a, b storedUser) int {
 		return strings.Compare(string(a.CreatedPosition), string(b.CreatedPosition))
 	})
+}
+
+// Flatten makes of a user's traits what is compared.
+func Flatten(user id.User, document json.RawMessage) (traits.Flat, error) {
+	flat, err := traits.Flatten(document)
+	if err != nil {
+		return flat, fmt.Errorf("read the traits of %s: %w", user, err)
+	}
+	return flat, nil
 }

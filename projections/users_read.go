@@ -12,6 +12,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
 )
 
 // Single users and pages of users that are asked for at the same time are read
@@ -61,7 +62,7 @@ func selectWanted(size int) string {
 	return `
 SELECT w.n, ` + fresh + `, ` + storedColumns + `
 FROM unnest((SELECT $1::text[]), (SELECT $2::text[])) WITH ORDINALITY AS w (client, at, n)` + joins + `
-LEFT JOIN LATERAL ` + usersOf(`w.client`, which) + ` ON true` + joinKey(`w.client`)
+LEFT JOIN LATERAL ` + usersOf(`w.client`, which) + ` ON true` + readmodel.JoinKey(`w.client`)
 }
 
 // wanted reads what there is of wanted users.
@@ -92,8 +93,8 @@ func (m Users) ask(ctx context.Context, size int, wanted wantedUsers) (foundUser
 // lookUp finds what there is of all that is wanted, in one statement.
 func (m Users) lookUp(ctx context.Context, sql string, wanted []wantedUsers) ([]foundUsers, error) {
 	rows, err := m.Pool.Query(ctx, sql,
-		column(wanted, func(w wantedUsers) string { return string(w.client) }),
-		column(wanted, func(w wantedUsers) string { return w.at }))
+		readmodel.Column(wanted, func(w wantedUsers) string { return string(w.client) }),
+		readmodel.Column(wanted, func(w wantedUsers) string { return w.at }))
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func (m Users) lookUp(ctx context.Context, sql string, wanted []wantedUsers) ([]
 		at      projector.At
 		row     storedUser
 		columns = row.columns() // the first one is the ID
-		head    = append([]any{&n, text(&at.Reached), text(&at.Head), &at.Quarantined, columns[0]}, make([]any, len(columns)-1)...)
+		head    = append([]any{&n, readmodel.Text(&at.Reached), readmodel.Text(&at.Head), &at.Quarantined, columns[0]}, make([]any, len(columns)-1)...)
 		rest    = append(make([]any, 5), columns[1:]...)
 	)
 	for rows.Next() {
@@ -142,7 +143,7 @@ func (m Users) page(ctx context.Context, client id.Client, eventual bool, after 
 type UserQuery struct {
 	IDs          []id.User
 	UpdatedSince time.Time
-	Page         Page
+	Page         readmodel.Page
 }
 
 // Place is where a user stands in the list.
@@ -170,7 +171,7 @@ func (q UserQuery) updatedAfter(after eventstore.Position) (time.Time, eventstor
 // Each combination of filters is a statement of its own: one for all would be
 // planned anew for every request.
 const (
-	usersAmong = `u.id = ANY($2::text[])`
+	UsersAmong = `u.id = ANY($2::text[])`
 	usersAfter = `u.created_position > $2`
 	usersSince = `(u.updated_at, u.created_position) > ($2::timestamptz, $3)`
 	usersIn    = ` AND u.id = ANY($%d::text[])`
@@ -181,7 +182,7 @@ const (
 
 // usersPage selects a page of users in an order.
 func usersPage(where, order string, limit int) string {
-	return selectUsers(where+` ORDER BY `+order+` LIMIT `+strconv.Itoa(pageSize(limit))) + ` ORDER BY ` + order
+	return SelectUsers(where+` ORDER BY `+order+` LIMIT `+strconv.Itoa(pageSize(limit))) + ` ORDER BY ` + order
 }
 
 // pageSizes are those that statements have: a plan that did not know how large
@@ -203,14 +204,14 @@ func pageSize(limit int) int {
 // there are, or more than fit on a page.
 // Faults: building, quarantined, stale.
 func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
-	return filled(q.Page, UserSize, func(page Page) ([]User, bool, eventstore.Position, error) {
+	return readmodel.Filled(q.Page, UserSize, func(page readmodel.Page) ([]User, bool, eventstore.Position, error) {
 		found, err := m.selected(ctx, client, eventual, q, page)
 		if err != nil || len(found) == 0 {
 			return nil, false, "", err
 		}
-		more := len(found) == page.Limit || Fitting(found, UserSize) < len(found)
+		more := len(found) == page.Limit || readmodel.Fitting(found, UserSize) < len(found)
 		last := q.Place(found[len(found)-1])
-		return readable(found), more, last, nil
+		return Readable(found), more, last, nil
 	})
 }
 
@@ -218,23 +219,23 @@ func (m Users) List(ctx context.Context, client id.Client, eventual bool, q User
 func UserSize(u *User) int { return u.Size }
 
 // selected reads a page of the users that a query selects.
-func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q UserQuery, page Page) ([]User, error) {
+func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q UserQuery, page readmodel.Page) ([]User, error) {
 	if q.IDs == nil && q.UpdatedSince.IsZero() {
 		return m.page(ctx, client, eventual, page.After, page.Limit)
 	}
-	where, order := where{sql: usersAfter, args: []any{string(page.After)}}, byCreation
+	where, order := readmodel.Where{SQL: usersAfter, Args: []any{string(page.After)}}, byCreation
 	if !q.UpdatedSince.IsZero() {
 		at, createdPosition, err := q.updatedAfter(page.After)
 		if err != nil {
 			return nil, err
 		}
-		where.sql, where.args, order = usersSince, []any{at, string(createdPosition)}, byChange
+		where.SQL, where.Args, order = usersSince, []any{at, string(createdPosition)}, byChange
 	}
 	if q.IDs != nil {
-		where.and(usersIn, texts(q.IDs))
+		where.And(usersIn, readmodel.Texts(q.IDs))
 	}
-	sql := usersPage(where.sql, order, page.Limit)
-	rows, err := queryPage(ctx, m.Reader, m, client, eventual, sql, where.args, (*storedUser).columns, (*storedUser).size)
+	sql := usersPage(where.SQL, order, page.Limit)
+	rows, err := readmodel.QueryPage(ctx, m.Reader, m, client, eventual, sql, where.Args, (*storedUser).columns, (*storedUser).size)
 	if err != nil {
 		return nil, err
 	}
@@ -243,13 +244,13 @@ func (m Users) selected(ctx context.Context, client id.Client, eventual bool, q 
 
 // ListAll is List of everybody, also of those whose key was destroyed since.
 // Faults: building, quarantined, stale.
-func (m Users) ListAll(ctx context.Context, client id.Client, page Page) ([]User, error) {
+func (m Users) ListAll(ctx context.Context, client id.Client, page readmodel.Page) ([]User, error) {
 	return m.page(ctx, client, true, page.After, page.Limit)
 }
 
-// readable leaves out those whose key is destroyed already, and whose erasure
+// Readable leaves out those whose key is destroyed already, and whose erasure
 // is on its way here.
-func readable(users []User) []User {
+func Readable(users []User) []User {
 	return slices.DeleteFunc(users, func(u User) bool { return u.Erased })
 }
 
@@ -261,11 +262,11 @@ func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id
 		return User{}, err
 	}
 	if len(found) == 0 {
-		return User{}, errUserUnknown()
+		return User{}, ErrUserUnknown()
 	}
 	shown, err := m.shown(ctx, client, &found[0])
 	if err == nil && shown.Erased {
-		err = errUserUnknown()
+		err = ErrUserUnknown()
 	}
 	return shown, err
 }

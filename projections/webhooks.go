@@ -12,10 +12,11 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/projections/readmodel"
 )
 
 // Webhooks is the read model of webhook subscriptions.
-type Webhooks struct{ Reader }
+type Webhooks struct{ readmodel.Reader }
 
 // Webhook is a subscription.
 type Webhook struct {
@@ -93,14 +94,14 @@ func (Webhooks) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 			return err
 		}
 	}
-	return send(ctx, tx, "webhooks", &b)
+	return readmodel.Send(ctx, tx, "webhooks", &b)
 }
 
 func applyWebhook(b *pgx.Batch, r eventstore.Recorded) error {
 	var webhook id.Webhook
 	switch e := r.Event.(type) {
 	case event.WebhookSubscribed:
-		url, err := sealedOf(r, e.URL)
+		url, err := readmodel.SealedOf(r, e.URL)
 		b.Queue(insertWebhook, string(r.Client), string(e.Webhook), string(r.Position), url.Box, string(url.Event), e.ClearURL, e.EventTypes,
 			e.Secret != nil, int64(r.Revision), r.RecordedAt)
 		return err
@@ -108,7 +109,7 @@ func applyWebhook(b *pgx.Batch, r eventstore.Recorded) error {
 		b.Queue(deleteWebhook, string(r.Client), string(e.Webhook))
 		return nil
 	case event.WebhookChanged:
-		url, err := sealedOf(r, e.URL)
+		url, err := readmodel.SealedOf(r, e.URL)
 		if err != nil {
 			return err
 		}
@@ -154,29 +155,29 @@ WHERE w.client = $1 AND w.created_position > $2 AND ($4::boolean IS NULL OR w.pa
 // storedWebhook is a subscription as it is read.
 type storedWebhook struct {
 	Webhook
-	url sealed
+	url readmodel.Sealed
 	key seal.WrappedKey
 }
 
 func scanWebhook(w *storedWebhook) []any {
 	return []any{
-		text(&w.ID), &w.url.Box, text(&w.url.Event), text(&w.URL), &w.EventTypes, &w.Paused, &w.Signed, &w.Disabled, &w.HeaderNames,
+		readmodel.Text(&w.ID), &w.url.Box, readmodel.Text(&w.url.Event), readmodel.Text(&w.URL), &w.EventTypes, &w.Paused, &w.Signed, &w.Disabled, &w.HeaderNames,
 		&w.Controls.RespectRetryAfter, &w.Controls.DisableAfter, &w.Controls.MaxPerSecond, &w.Controls.Ordered, &w.Controls.Ed25519, &w.Controls.Filter, &w.Revision,
-		&w.CreatedAt, &w.UpdatedAt, text(&w.CreatedPosition), text(&w.key.ID), text(&w.key.Under), &w.key.Wrapped,
+		&w.CreatedAt, &w.UpdatedAt, readmodel.Text(&w.CreatedPosition), readmodel.Text(&w.key.ID), readmodel.Text(&w.key.Under), &w.key.Wrapped,
 	}
 }
 
 // read queries subscriptions, and opens their addresses. One whose key was
 // destroyed is empty.
 func (m Webhooks) read(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Webhook, error) {
-	rows, err := query(ctx, m.Reader, m, client, eventual, sql, args, scanWebhook)
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, sql, args, scanWebhook)
 	if err != nil {
 		return nil, err
 	}
 	found := make([]Webhook, len(rows))
 	for i, r := range rows {
 		if r.url.Box != nil {
-			url, err := m.open(ctx, r.key, string(r.ID), r.url, client, eventstore.WebhookStream(client, r.ID), "url")
+			url, err := m.Open(ctx, r.key, string(r.ID), r.url, client, eventstore.WebhookStream(client, r.ID), "url")
 			if err != nil {
 				return nil, err
 			}
@@ -190,7 +191,7 @@ func (m Webhooks) read(ctx context.Context, client id.Client, eventual bool, sql
 // List returns the subscriptions of a client in order of creation; paused
 // selects those that are paused or are not, nil both.
 // Faults: building, quarantined, stale.
-func (m Webhooks) List(ctx context.Context, client id.Client, eventual bool, paused *bool, page Page) ([]Webhook, error) {
+func (m Webhooks) List(ctx context.Context, client id.Client, eventual bool, paused *bool, page readmodel.Page) ([]Webhook, error) {
 	return m.read(ctx, client, eventual, listWebhooks, string(page.After), page.Limit, paused)
 }
 
@@ -198,7 +199,7 @@ func (m Webhooks) List(ctx context.Context, client id.Client, eventual bool, pau
 // Faults: building, quarantined, stale, webhook_unknown.
 func (m Webhooks) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (Webhook, error) {
 	found, err := m.read(ctx, client, eventual, getWebhook, string(webhook))
-	return only(found, err, fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription."))
+	return readmodel.Only(found, err, fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription."))
 }
 
 const countWebhooks = `SELECT count(*) AS n FROM webhooks w WHERE w.client = $1`
@@ -210,11 +211,11 @@ WHERE w.client = $1 AND w.created_position < own.created_position`
 // Before counts the subscriptions of a client that were made before one of them.
 // Faults: building, quarantined, stale.
 func (m Webhooks) Before(ctx context.Context, client id.Client, webhook id.Webhook) (int, error) {
-	return count(ctx, m.Reader, m, client, false, countBefore, string(webhook))
+	return readmodel.Count(ctx, m.Reader, m, client, false, countBefore, string(webhook))
 }
 
 // Count counts the subscriptions of a client, as far as the model has come.
 // Faults: building, quarantined, stale.
 func (m Webhooks) Count(ctx context.Context, client id.Client) (int, error) {
-	return count(ctx, m.Reader, m, client, true, countWebhooks)
+	return readmodel.Count(ctx, m.Reader, m, client, true, countWebhooks)
 }

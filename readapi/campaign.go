@@ -11,6 +11,7 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // ListCampaigns lists the campaigns of the client.
@@ -20,7 +21,7 @@ func (a *API) ListCampaigns(ctx context.Context, r httpapi.ListCampaignsRequestO
 		name = filtered(name, *status)
 	}
 	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Campaign, error) {
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]projections.Campaign, error) {
 			return projections.Campaigns{Reader: a.Reader}.List(ctx, client, eventual, status, page)
 		}, func(c projections.Campaign) eventstore.Position { return c.CreatedPosition }, campaignBody)
 	return httpapi.ListCampaigns200JSONResponse{Data: data, NextCursor: next}, err

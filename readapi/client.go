@@ -8,6 +8,7 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // GetClient shows the client.
@@ -60,7 +61,7 @@ func (a *API) ListSessions(ctx context.Context, r httpapi.ListSessionsRequestObj
 	}
 	now := a.Now()
 	data, next, err := list(ctx, a, filtered("sessions", string(member)), r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Session, error) {
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]projections.Session, error) {
 			return projections.Sessions{Reader: a.Reader}.List(ctx, client, eventual, page, member, now)
 		},
 		func(s projections.Session) eventstore.Position { return s.CreatedPosition },

@@ -10,6 +10,7 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // ListClusteringRuns lists the clustering runs of the client.
@@ -18,7 +19,7 @@ func (a *API) ListClusteringRuns(ctx context.Context, r httpapi.ListClusteringRu
 		Status: string(httpapi.Or(r.Params.Status, "")), Layer: id.ConsentLayer(httpapi.Or(r.Params.ConsentLayerID, "")), Segment: id.Segment(httpapi.Or(r.Params.SegmentID, "")),
 	}
 	data, next, err := list(ctx, a, keptTo(filtered("clustering_runs", query.Status, string(query.Layer)), query.Segment), r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Run, error) {
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]projections.Run, error) {
 			query.Page = page
 			return projections.Clusters{Reader: a.Reader}.Runs(ctx, client, eventual, query)
 		}, func(r projections.Run) eventstore.Position { return r.CreatedPosition }, runBody)
@@ -85,7 +86,7 @@ func (a *API) GetClusteringFlow(ctx context.Context, r httpapi.GetClusteringFlow
 func (a *API) ListClusters(ctx context.Context, r httpapi.ListClustersRequestObject) (httpapi.ListClustersResponseObject, error) {
 	of := event.RunScope{Layer: id.ConsentLayer(httpapi.Or(r.Params.ConsentLayerID, "")), Segment: id.Segment(httpapi.Or(r.Params.SegmentID, ""))}
 	data, next, err := list(ctx, a, keptTo(filtered("clusters", string(of.Layer)), of.Segment), r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Cluster, error) {
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]projections.Cluster, error) {
 			return projections.Clusters{Reader: a.Reader}.List(ctx, client, eventual, of, page)
 		}, func(c projections.Cluster) eventstore.Position { return c.CreatedPosition }, clusterBody)
 	return httpapi.ListClusters200JSONResponse{Data: data, NextCursor: next}, err
@@ -118,7 +119,7 @@ func (a *API) ListClusterMembers(ctx context.Context, r httpapi.ListClusterMembe
 		return a.filteredMembers(ctx, cluster, r.Params)
 	}
 	data, next, err := list(ctx, a, filtered("members", string(cluster.ID)), r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.ClusterMember, error) {
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]projections.ClusterMember, error) {
 			return projections.Clusters{Reader: a.Reader}.Members(ctx, client, eventual, cluster.ID, page)
 		}, func(m projections.ClusterMember) eventstore.Position { return eventstore.Position(m.User) }, clusterMemberBody)
 	return httpapi.ListClusterMembers200JSONResponse{Data: data, NextCursor: next}, err
@@ -135,7 +136,7 @@ func (a *API) ListClusterDrift(ctx context.Context, r httpapi.ListClusterDriftRe
 		return nil, err
 	}
 	data, next, err := list(ctx, a, filtered("drift", string(cluster.ID)), r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.ClusterDrift, error) {
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]projections.ClusterDrift, error) {
 			return projections.Clusters{Reader: a.Reader}.Drift(ctx, client, eventual, cluster.ID, page)
 		}, func(d projections.ClusterDrift) eventstore.Position { return d.CreatedPosition }, driftBody)
 	return httpapi.ListClusterDrift200JSONResponse{Data: data, NextCursor: next}, err

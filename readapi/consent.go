@@ -9,6 +9,7 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // ListConsentLayers lists the consent layers of the client.
@@ -61,7 +62,7 @@ func (a *API) ListConsents(ctx context.Context, r httpapi.ListConsentsRequestObj
 	}
 	status := httpapi.Or(r.Params.Status, httpapi.ConsentFilterGranted)
 	data, next, err := list(ctx, a, filtered("consents", string(layer.ID), string(status)), r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.UserConsent, error) {
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]projections.UserConsent, error) {
 			return projections.Consent{Reader: a.Reader}.Consents(ctx, client, eventual, layer.ID, status == httpapi.ConsentFilterGranted, page)
 		}, func(c projections.UserConsent) eventstore.Position { return c.Changed }, consentingBody)
 	return httpapi.ListConsents200JSONResponse{Data: data, NextCursor: next}, err

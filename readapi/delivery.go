@@ -10,6 +10,7 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // Deliveries shows what became of deliveries to webhooks. What they are asked
@@ -17,7 +18,7 @@ import (
 type Deliveries interface {
 	// List returns deliveries of a status, or of all where that is "", in the
 	// order of their places, or the newest first, and how many events were skipped.
-	List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, newest bool, page projections.Page) ([]Delivery, int64, error)
+	List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, newest bool, page readmodel.Page) ([]Delivery, int64, error)
 	Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, delivery id.Delivery) (httpapi.Delivery, error)
 	Health(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (httpapi.WebhookHealth, error)
 	// Keys returns the key pairs that sign now, the newest first.

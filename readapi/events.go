@@ -12,11 +12,12 @@ import (
 	"kindred/domain/id"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 	"kindred/projections/streams"
 )
 
 const (
-	// limit: requests | page of events | `limit` 1 to 1,000, and about {projections.MaxPage B} | `has_more`
+	// limit: requests | page of events | `limit` 1 to 1,000, and about {readmodel.MaxPage B} | `has_more`
 	// limit: requests | `wait` of a pull | 30 s | 422 `invalid`
 	defaultEvents = 100
 	heartbeat     = 15 * time.Second
@@ -41,7 +42,7 @@ func (a *API) ListEvents(ctx context.Context, r httpapi.ListEventsRequestObject)
 		_, eventual := asked(ctx)
 		found, err = model.List(ctx, q.Client, eventual, projections.PublicQuery{
 			Since: q.Since, Types: q.Types, Newest: newest,
-			Page: projections.Page{After: q.After, Limit: limit + 1}, // one more tells whether there are more
+			Page: readmodel.Page{After: q.After, Limit: limit + 1}, // one more tells whether there are more
 		})
 	} else {
 		found, err = a.Streams.Await(ctx, q, limit+1, wait)
@@ -49,7 +50,7 @@ func (a *API) ListEvents(ctx context.Context, r httpapi.ListEventsRequestObject)
 	if err != nil && !errors.Is(err, httpapi.ErrStopping) {
 		return nil, err
 	}
-	fitting := projections.Fitting(found[:min(len(found), limit)], (*projections.PublicEvent).Size)
+	fitting := readmodel.Fitting(found[:min(len(found), limit)], (*projections.PublicEvent).Size)
 	answer := httpapi.EventList{HasMore: fitting < len(found), LastID: []byte("null"), Events: make([][]byte, fitting)}
 	if after := httpapi.Or(p.After, ""); after != "" {
 		answer.LastID = strconv.AppendQuote(nil, after)

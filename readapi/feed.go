@@ -11,6 +11,7 @@ import (
 	"kindred/httpapi"
 	"kindred/projections"
 	"kindred/projections/feeds"
+	"kindred/projections/segments"
 )
 
 // GetFeed shows a page of the ranked feed of a user.
@@ -86,7 +87,7 @@ func (a *API) segmentReady(ctx context.Context, ref *string, within event.Within
 	if segment, err = segmentID(*ref); err != nil {
 		return "", err
 	}
-	return segment, projections.Segments{Reader: a.Reader}.Ready(ctx, client, eventual, "segment_id", segment, within)
+	return segment, segments.Model{Reader: a.Reader}.Ready(ctx, client, eventual, "segment_id", segment, within)
 }
 
 // within is what a feed may look at: the users and traits of a layer or, where

@@ -12,6 +12,8 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 )
 
 const (
@@ -41,12 +43,12 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 		if err != nil {
 			return nil, nil, err
 		}
-		last := len(users) < lookAt && projections.Fitting(users, projections.UserSize) == len(users)
+		last := len(users) < lookAt && readmodel.Fitting(users, projections.UserSize) == len(users)
 		in, err := a.segmentsOf(ctx, filter, users)
 		if err != nil {
 			return nil, nil, err
 		}
-		known, err := projections.Segments{Reader: a.Reader}.Known(ctx, client, eventual, filter, each(users, func(u projections.User) id.User { return u.ID }))
+		known, err := segments.Model{Reader: a.Reader}.Known(ctx, client, eventual, filter, each(users, func(u projections.User) id.User { return u.ID }))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -62,7 +64,7 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 		}
 		for i := range users {
 			u := &users[i]
-			if named[i] && (len(found) == page.Limit-1 || taken >= projections.MaxPage) {
+			if named[i] && (len(found) == page.Limit-1 || taken >= readmodel.MaxPage) {
 				return found, goOn(query.Page.After), nil // there is one more
 			}
 			if named[i] {
@@ -95,7 +97,7 @@ func (a *API) rule(ctx context.Context, pointer, text string, scope rule.Scope, 
 	if err != nil {
 		return nil, err
 	}
-	return parsed, projections.Segments{Reader: a.Reader}.CheckNamed(ctx, client, eventual, pointer, parsed, layer.ID)
+	return parsed, segments.Model{Reader: a.Reader}.CheckNamed(ctx, client, eventual, pointer, parsed, layer.ID)
 }
 
 // bounds are what a rule may read of the client's users, under a consent layer or none.
@@ -111,7 +113,7 @@ func (a *API) segmentsOf(ctx context.Context, filter *rule.Rule, users []project
 		return nil, nil
 	}
 	client, eventual := asked(ctx)
-	return projections.Segments{Reader: a.Reader}.Of(ctx, client, eventual, each(users, func(u projections.User) id.User { return u.ID }))
+	return segments.Model{Reader: a.Reader}.Of(ctx, client, eventual, each(users, func(u projections.User) id.User { return u.ID }))
 }
 
 // judge says whether a filter surely names a user, who is in some segments.
@@ -159,11 +161,11 @@ func (a *API) filteredMembers(ctx context.Context, cluster projections.Cluster, 
 		return answer, nil
 	}
 	for began := a.Now(); ; {
-		members, err := projections.Clusters{Reader: a.Reader}.Members(ctx, client, eventual, cluster.ID, projections.Page{After: page.After, Limit: lookAt})
+		members, err := projections.Clusters{Reader: a.Reader}.Members(ctx, client, eventual, cluster.ID, readmodel.Page{After: page.After, Limit: lookAt})
 		if err != nil {
 			return nil, err
 		}
-		named, err := projections.Segments{Reader: a.Reader}.NamedAlone(ctx, client, eventual, &rule.Filter{Rule: parsed, Segment: string(segment), Layer: string(layer.ID)},
+		named, err := segments.Model{Reader: a.Reader}.NamedAlone(ctx, client, eventual, &rule.Filter{Rule: parsed, Segment: string(segment), Layer: string(layer.ID)},
 			each(members, func(m projections.ClusterMember) id.User { return m.User }))
 		if err != nil {
 			return nil, err

@@ -17,15 +17,17 @@ import (
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/feeds"
+	"kindred/projections/populations"
+	"kindred/projections/readmodel"
 	"kindred/projections/streams"
 	"kindred/projections/travel"
 )
 
 // API is the reading half of the generated server interface.
 type API struct {
-	Reader      projections.Reader // of all read models
-	Users       projections.Users  // which gathers requests for one user
-	Populations *projections.Populations
+	Reader      readmodel.Reader  // of all read models
+	Users       projections.Users // which gathers requests for one user
+	Populations *populations.Populations
 	RunMaps     *projections.RunMaps
 	Assigner    projections.Assigner
 
@@ -53,7 +55,7 @@ func asked(ctx context.Context) (client id.Client, eventual bool) {
 // from the place on where the page before ended.
 func list[M, C any](
 	ctx context.Context, a *API, name string, limit *httpapi.Limit, cursor *httpapi.Cursor,
-	find func(context.Context, id.Client, bool, projections.Page) ([]M, error),
+	find func(context.Context, id.Client, bool, readmodel.Page) ([]M, error),
 	place func(M) eventstore.Position, body func(M) C,
 ) (data []C, next *httpapi.NextCursor, err error) {
 	client, eventual := asked(ctx)
@@ -71,9 +73,9 @@ func list[M, C any](
 
 // page reads the limit and the cursor of a list. The list's name holds its
 // filters, so that a cursor fits no other list.
-func (a *API) page(client id.Client, list string, limit *httpapi.Limit, cursor *httpapi.Cursor) (projections.Page, error) {
+func (a *API) page(client id.Client, list string, limit *httpapi.Limit, cursor *httpapi.Cursor) (readmodel.Page, error) {
 	// One more than is asked for tells whether there is another page.
-	page := projections.Page{Limit: httpapi.PageSize(limit) + 1}
+	page := readmodel.Page{Limit: httpapi.PageSize(limit) + 1}
 	if cursor == nil {
 		return page, nil
 	}
@@ -84,10 +86,10 @@ func (a *API) page(client id.Client, list string, limit *httpapi.Limit, cursor *
 
 // cut splits off what does not fit and the item that only tells of another page,
 // and makes the cursor of that page; nil is the size of items that are small.
-func cut[T any](a *API, client id.Client, list string, page projections.Page, found []T, size func(*T) int,
+func cut[T any](a *API, client id.Client, list string, page readmodel.Page, found []T, size func(*T) int,
 	createdPosition func(T) eventstore.Position,
 ) ([]T, *string) {
-	fitting := projections.Fitting(found[:min(len(found), page.Limit-1)], size)
+	fitting := readmodel.Fitting(found[:min(len(found), page.Limit-1)], size)
 	if fitting == len(found) {
 		return found, nil
 	}

@@ -10,18 +10,21 @@ import (
 
 	openapi_types "github.com/oapi-codegen/runtime/types"
 
+	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 )
 
 // ListSegments lists the segments of the client.
 func (a *API) ListSegments(ctx context.Context, r httpapi.ListSegmentsRequestObject) (httpapi.ListSegmentsResponseObject, error) {
-	data, next, err := list(ctx, a, "segments", r.Params.Limit, r.Params.Cursor, projections.Segments{Reader: a.Reader}.List,
-		func(s projections.Segment) eventstore.Position { return s.CreatedPosition }, segmentBody)
+	data, next, err := list(ctx, a, "segments", r.Params.Limit, r.Params.Cursor, segments.Model{Reader: a.Reader}.List,
+		func(s segments.Segment) eventstore.Position { return s.CreatedPosition }, segmentBody)
 	return httpapi.ListSegments200JSONResponse{Data: data, NextCursor: next}, err
 }
 
@@ -32,7 +35,7 @@ func (a *API) GetSegment(ctx context.Context, r httpapi.GetSegmentRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	found, err := projections.Segments{Reader: a.Reader}.Get(ctx, client, eventual, segment)
+	found, err := segments.Model{Reader: a.Reader}.Get(ctx, client, eventual, segment)
 	if err != nil {
 		return nil, err
 	}
@@ -55,10 +58,10 @@ func (a *API) ListSegmentMembers(ctx context.Context, r httpapi.ListSegmentMembe
 	}
 	var changes eventstore.Position
 	data, next, err := list(ctx, a, filtered("segment_members", string(segment)), r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) (found []projections.SegmentMember, err error) {
-			found, changes, err = projections.Segments{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) (found []segments.Member, err error) {
+			found, changes, err = segments.Model{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
 			return found, err
-		}, func(m projections.SegmentMember) eventstore.Position { return m.Place }, segmentMemberBody)
+		}, func(m segments.Member) eventstore.Position { return m.Place }, segmentMemberBody)
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +77,11 @@ const membersWritten = 1_000 // of a segment, that are read at a time
 func (a *API) writeMembers(ctx context.Context, segment id.Segment, w io.Writer) error {
 	client, eventual := asked(ctx)
 	out := csv.NewWriter(w)
-	page := projections.Page{Limit: membersWritten}
+	page := readmodel.Page{Limit: membersWritten}
 	for {
-		var members []projections.SegmentMember
+		var members []segments.Member
 		if err := fault.Await(ctx, func(ctx context.Context) (err error) { // the edge repeats no streams
-			members, _, err = projections.Segments{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
+			members, _, err = segments.Model{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
 			return err
 		}); err != nil {
 			return err
@@ -112,7 +115,7 @@ func (a *API) usersIn(ctx context.Context, p httpapi.ListUsersParams) ([]project
 	if err != nil {
 		return nil, nil, err
 	}
-	members, _, err := projections.Segments{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
+	members, _, err := segments.Model{Reader: a.Reader}.Members(ctx, client, eventual, segment, page)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -120,9 +123,9 @@ func (a *API) usersIn(ctx context.Context, p httpapi.ListUsersParams) ([]project
 	for _, m := range members {
 		places[m.User] = m.Place
 	}
-	members, next := cut(a, client, name, page, members, nil, func(m projections.SegmentMember) eventstore.Position { return m.Place })
+	members, next := cut(a, client, name, page, members, nil, func(m segments.Member) eventstore.Position { return m.Place })
 	found, err := a.Users.List(ctx, client, eventual, projections.UserQuery{
-		IDs: each(members, func(m projections.SegmentMember) id.User { return m.User }), Page: projections.Page{Limit: page.Limit},
+		IDs: each(members, func(m segments.Member) id.User { return m.User }), Page: readmodel.Page{Limit: page.Limit},
 	})
 	if err != nil {
 		return nil, nil, err
@@ -154,7 +157,7 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 		return nil, err
 	}
 	page.Limit-- // the model says itself whether there is more
-	found, more, at, err := projections.Segments{Reader: a.Reader}.Changes(ctx, client, eventual, segment, newest, page)
+	found, more, at, err := segments.Model{Reader: a.Reader}.Changes(ctx, client, eventual, segment, newest, page)
 	if err == nil && len(found) == 0 && !more && wait > 0 {
 		page.After = at
 		found, more, at, err = a.Streams.Changes(ctx, client, segment, page, wait)
@@ -164,7 +167,7 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 	}
 	answer := httpapi.ListSegmentChanges200JSONResponse{HasMore: more}
 	answer.Cursor = a.Cursors.Encode(client, list, string(at))
-	answer.Changes = each(found, func(c projections.SegmentChange) httpapi.SegmentChange {
+	answer.Changes = each(found, func(c segments.Change) httpapi.SegmentChange {
 		return httpapi.SegmentChange{
 			UserID: c.User, ExternalID: httpapi.OrNull(c.ExternalID), Change: httpapi.SegmentChangeKind(c.Change), At: httpapi.Time{Time: c.At},
 		}
@@ -194,8 +197,8 @@ func (a *API) ListSegmentSizes(ctx context.Context, r httpapi.ListSegmentSizesRe
 	if from.After(to) || from.AddDate(0, 0, sizesMost).Before(to) {
 		return nil, fault.NewInvalid(fault.Field{Pointer: "from", Detail: "must be at most 400 days before to, and not after it"})
 	}
-	found, err := projections.Segments{Reader: a.Reader}.Sizes(ctx, client, eventual, segment, from, to)
-	return httpapi.ListSegmentSizes200JSONResponse{SegmentID: segment, Sizes: each(found, func(s projections.SegmentSize) httpapi.SegmentSize {
+	found, err := segments.Model{Reader: a.Reader}.Sizes(ctx, client, eventual, segment, from, to)
+	return httpapi.ListSegmentSizes200JSONResponse{SegmentID: segment, Sizes: each(found, func(s segments.Size) httpapi.SegmentSize {
 		return httpapi.SegmentSize{Day: openapi_types.Date{Time: s.Day}, Members: s.Members}
 	})}, err
 }
@@ -207,11 +210,11 @@ func (a *API) ListSegmentsOfUser(ctx context.Context, r httpapi.ListSegmentsOfUs
 	if err != nil {
 		return nil, err
 	}
-	found, err := projections.Segments{Reader: a.Reader}.OfUser(ctx, client, eventual, user)
+	found, err := segments.Model{Reader: a.Reader}.OfUser(ctx, client, eventual, user)
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.ListSegmentsOfUser200JSONResponse{UserID: user, Segments: each(found, func(s projections.SegmentOfUser) httpapi.SegmentOfUser {
+	return httpapi.ListSegmentsOfUser200JSONResponse{UserID: user, Segments: each(found, func(s segments.SegmentOfUser) httpapi.SegmentOfUser {
 		return httpapi.SegmentOfUser{SegmentID: s.ID, Name: s.Name, Why: each(s.Why, judgedBody)}
 	})}, nil
 }
@@ -230,7 +233,7 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	segments := projections.Segments{Reader: a.Reader}
+	model := segments.Model{Reader: a.Reader}
 	if r.Body.At != nil {
 		if who := httpapi.PrincipalFrom(ctx); !who.May("admin") && !who.May("audit") {
 			return nil, fault.New(fault.Forbidden, "missing_scope", "What was in the past takes a token with the scope admin or audit.")
@@ -240,19 +243,19 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 			return nil, err
 		}
 		defer done()
-		segments.Reader, eventual = state.Reader, true
+		model.Reader, eventual = state.Reader, true
 	}
 	schema, err := projections.TraitSchemas{Reader: a.Reader}.Learnt(ctx, client, eventual)
 	if err != nil {
 		return nil, err
 	}
-	p, err := segments.Preview(ctx, client, eventual, parsed, layer, schema)
+	p, err := model.Preview(ctx, client, eventual, parsed, event.Within{Layer: layer.ID, TraitPaths: layer.TraitPaths}, schema)
 	if err != nil {
 		return nil, err
 	}
 	return httpapi.PreviewRule200JSONResponse{
 		Users: p.Users, Judged: p.Judged, Members: p.Members, Share: p.Share, Margin: p.Margin, Sample: each(p.Sample, segmentMemberBody),
-		Apart: each(p.Apart, func(d projections.Distinction) httpapi.RuleTrait {
+		Apart: each(p.Apart, func(d segments.Distinction) httpapi.RuleTrait {
 			return httpapi.RuleTrait{
 				Path: d.Path, Type: string(d.Type), Level: httpapi.OrNull(d.Level), Effect: d.Effect, NamedValue: d.Here, OverallValue: d.All,
 			}
@@ -268,14 +271,14 @@ func segmentID(s string) (id.Segment, error) {
 	return segment, nil
 }
 
-func segmentBody(s projections.Segment) httpapi.Segment {
+func segmentBody(s segments.Segment) httpapi.Segment {
 	body := httpapi.Segment{
 		ID: s.ID, Name: s.Name, Rule: s.Rule, State: httpapi.SegmentReady, Members: s.Members,
 		CreatedAt: httpapi.Time{Time: s.CreatedAt}, UpdatedAt: httpapi.Time{Time: s.UpdatedAt},
 	}
 	body.ConsentLayerID = httpapi.OrNull(s.Layer)
 	if s.Blocked {
-		body.BlockedBy = each(s.BlockedBy, func(b projections.BlockedBy) httpapi.SegmentBlock {
+		body.BlockedBy = each(s.BlockedBy, func(b segments.BlockedBy) httpapi.SegmentBlock {
 			return httpapi.SegmentBlock{Cause: httpapi.SegmentBlockCause(b.Cause), Name: b.Name}
 		})
 	}
@@ -290,7 +293,7 @@ func segmentBody(s projections.Segment) httpapi.Segment {
 	return body
 }
 
-func segmentMemberBody(m projections.SegmentMember) httpapi.SegmentMember {
+func segmentMemberBody(m segments.Member) httpapi.SegmentMember {
 	return httpapi.SegmentMember{UserID: m.User, ExternalID: m.ExternalID}
 }
 

@@ -13,6 +13,8 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 	"kindred/projections/travel"
 )
 
@@ -87,7 +89,7 @@ func (a *API) stateAt(ctx context.Context, pointer, at string) (s *travel.State,
 	return a.States.Visit(client, size)
 }
 
-func pastSegment(s projections.Segment) *httpapi.HistorySegment {
+func pastSegment(s segments.Segment) *httpapi.HistorySegment {
 	past := &httpapi.HistorySegment{
 		ID: s.ID, Name: s.Name, CreatedAt: httpapi.Time{Time: s.CreatedAt}, UpdatedAt: httpapi.Time{Time: s.UpdatedAt},
 	}
@@ -134,7 +136,7 @@ func StateItems(ctx context.Context, s *travel.State, kinds []httpapi.StateKind,
 	items = []httpapi.HistoryStateItem{}
 	taken := 0
 	for _, kind := range kinds[max(0, slices.Index(kinds, from.Kind)):] {
-		page := projections.Page{Limit: limit - len(items) + 1} // one more tells of another page
+		page := readmodel.Page{Limit: limit - len(items) + 1} // one more tells of another page
 		if kind == from.Kind {
 			page.After = from.After
 		}
@@ -143,7 +145,7 @@ func StateItems(ctx context.Context, s *travel.State, kinds []httpapi.StateKind,
 			return nil, nil, err
 		}
 		for _, item := range found {
-			if len(items) == limit || taken >= projections.MaxPage {
+			if len(items) == limit || taken >= readmodel.MaxPage {
 				return items, &from, nil
 			}
 			taken += item.size
@@ -159,7 +161,7 @@ type stateItem struct {
 	size            int // of those that may be large
 }
 
-func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, page projections.Page) ([]stateItem, error) {
+func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, page readmodel.Page) ([]stateItem, error) {
 	switch kind {
 	case httpapi.StateUsers:
 		found, err := projections.Users{Reader: s.Reader}.ListAll(ctx, s.Client, page)
@@ -193,8 +195,8 @@ func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, pa
 			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.CreatedPosition, 0}
 		}), err
 	case httpapi.StateSegments:
-		found, err := projections.Segments{Reader: s.Reader}.List(ctx, s.Client, true, page)
-		return each(found, func(g projections.Segment) stateItem {
+		found, err := segments.Model{Reader: s.Reader}.List(ctx, s.Client, true, page)
+		return each(found, func(g segments.Segment) stateItem {
 			return stateItem{httpapi.HistoryStateItem{Segment: pastSegment(g)}, g.CreatedPosition, 0}
 		}), err
 	}

@@ -7,7 +7,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/httpapi"
-	"kindred/projections"
+	"kindred/projections/populations"
 )
 
 // GetTraits shows what was learnt about the users' traits.
@@ -29,10 +29,10 @@ func (a *API) GetTraitDistribution(ctx context.Context, r httpapi.GetTraitDistri
 	}
 	return httpapi.GetTraitDistribution200JSONResponse{
 		Path: d.Path, Type: httpapi.TraitType(d.Type), Sensitive: d.Sensitive, Coverage: d.Coverage,
-		Bins: each(d.Bins, func(b projections.Bin) httpapi.TraitBin {
+		Bins: each(d.Bins, func(b populations.Bin) httpapi.TraitBin {
 			return httpapi.TraitBin{From: b.From, To: b.To, Share: b.Share}
 		}),
-		Values: each(d.Shares, func(s projections.Share) httpapi.TraitValue {
+		Values: each(d.Shares, func(s populations.Share) httpapi.TraitValue {
 			return httpapi.TraitValue{Value: s.Value, Share: s.Share}
 		}),
 	}, nil
@@ -63,7 +63,7 @@ func (a *API) InferredTraits(ctx context.Context, client id.Client, users map[st
 	return each(s.Traits, traitBody), s.Skipped, err
 }
 
-func traitBody(t projections.Trait) httpapi.Trait {
+func traitBody(t populations.Trait) httpapi.Trait {
 	body := httpapi.Trait{
 		Path: t.Path, Type: httpapi.TraitType(t.Type), Declared: t.Declared, Weight: t.Weight,
 		Ignored: t.Ignored, Sensitive: t.Sensitive, Coverage: t.Coverage, Participates: t.Why == "",

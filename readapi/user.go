@@ -14,6 +14,7 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // ListUsers lists the end users of the client.
@@ -109,7 +110,7 @@ func (a *API) ListMatches(ctx context.Context, r httpapi.ListMatchesRequestObjec
 		return nil, err
 	}
 	data, next, err := list(ctx, a, filtered("matches", string(user)), r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Match, error) {
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]projections.Match, error) {
 			return projections.Matches{Reader: a.Reader}.List(ctx, client, eventual, user, page)
 		}, func(m projections.Match) eventstore.Position { return m.CreatedPosition }, matchBody)
 	return httpapi.ListMatches200JSONResponse{Data: data, NextCursor: next}, err

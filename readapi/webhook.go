@@ -7,6 +7,7 @@ import (
 	"kindred/eventstore"
 	"kindred/httpapi"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // ListWebhooks lists the subscriptions of the client.
@@ -17,7 +18,7 @@ func (a *API) ListWebhooks(ctx context.Context, r httpapi.ListWebhooksRequestObj
 		paused = new(*r.Params.Status == httpapi.WebhookPaused)
 	}
 	data, next, err := list(ctx, a, name, r.Params.Limit, r.Params.Cursor,
-		func(ctx context.Context, client id.Client, eventual bool, page projections.Page) ([]projections.Webhook, error) {
+		func(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]projections.Webhook, error) {
 			return projections.Webhooks{Reader: a.Reader}.List(ctx, client, eventual, paused, page)
 		}, func(w projections.Webhook) eventstore.Position { return w.CreatedPosition }, webhookBody)
 	return httpapi.ListWebhooks200JSONResponse{Data: data, NextCursor: next}, err

@@ -8,6 +8,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
+	"kindred/projections/segments"
 )
 
 // ModelledRuns is [Runs] by the read model.
@@ -60,7 +61,7 @@ type ModelledInputs struct {
 	Clusters projections.Clusters
 	Consent  projections.Consent
 	Users    projections.Users
-	Segments projections.Segments
+	Segments segments.Model
 }
 
 // Reached implements [Inputs].

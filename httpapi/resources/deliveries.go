@@ -14,7 +14,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
-	"kindred/projections"
+	"kindred/projections/readmodel"
 	"kindred/readapi"
 )
 
@@ -26,7 +26,7 @@ type Deliveries struct {
 
 // List implements [readapi.Deliveries].
 // Faults: building, quarantined, stale, webhook_unknown.
-func (l Deliveries) List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, newest bool, page projections.Page) ([]readapi.Delivery, int64, error) {
+func (l Deliveries) List(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook, status string, newest bool, page readmodel.Page) ([]readapi.Delivery, int64, error) {
 	q := dispatcher.Query{Status: status, Newest: newest, Limit: page.Limit}
 	if page.After != eventstore.Start {
 		after, err := strconv.ParseInt(string(page.After), 10, 64)

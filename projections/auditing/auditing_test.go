@@ -26,6 +26,7 @@ import (
 	"kindred/postgres/pgtest"
 	"kindred/projections"
 	"kindred/projections/auditing"
+	"kindred/projections/readmodel"
 )
 
 // open keeps secrets as they are.
@@ -121,7 +122,7 @@ func begin(t testing.TB) *fixture {
 	t.Cleanup(store.Close)
 	log := &eventstore.Log{Store: store, Registry: event.All(), Now: time.Now}
 	logger := slog.New(slog.DiscardHandler)
-	history := projections.History{Reader: projections.Reader{Pool: pool, Progress: projector.NewProgress(pool, logger)}}
+	history := projections.History{Reader: readmodel.Reader{Pool: pool, Progress: projector.NewProgress(pool, logger)}}
 	follow(t, history, log)
 	auditor := &auditing.Auditor{History: history, Log: log, Secrets: open{}, Now: time.Now, Entropy: rand.Reader, Logger: logger}
 	if err := auditor.Open(t.Context()); err != nil {

@@ -18,6 +18,7 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/panics"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // Shown says what a page holds of each event beside its envelope.
@@ -38,7 +39,7 @@ func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f p
 		return nil, nil, err
 	}
 	events = make([]audit.Event, 0, len(entries))
-	for len(events) < len(entries) && projections.Fitting(events, (*audit.Event).Size) == len(events) {
+	for len(events) < len(entries) && readmodel.Fitting(events, (*audit.Event).Size) == len(events) {
 		next := entries[len(events):min(len(events)+readAtOnce, len(entries))]
 		records, err := projections.Events(ctx, a.Log.Store, next)
 		if err != nil {

@@ -45,7 +45,7 @@ const (
 // happened, and not which traits changed.
 // Faults: building, quarantined, stale, user_unknown.
 func (a *Auditor) Timeline(ctx context.Context, client id.Client, eventual bool, user id.User, below int64, limit int) ([]Happening, error) {
-	streams, err := a.History.StreamsOfUser(ctx, client, eventual, user)
+	streams, err := projections.StreamsOfUser(ctx, a.History.Reader, client, eventual, user)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,8 @@ import (
 	"kindred/domain/ranking"
 	"kindred/domain/rule"
 	"kindred/projections"
+	"kindred/projections/populations"
+	"kindred/projections/segments"
 )
 
 // Campaigns are what the feed must know of the campaigns of a client.
@@ -50,8 +52,8 @@ type Feeds struct {
 	Users        projections.Users
 	Interactions projections.Interactions
 	Consent      projections.Consent
-	Populations  *projections.Populations
-	Segments     projections.Segments
+	Populations  *populations.Populations
+	Segments     segments.Model
 	Campaigns    Campaigns // nil: there are none
 	Now          func() time.Time
 	// Clock is what a client's clock says.
@@ -206,7 +208,7 @@ func (f *Feeds) match(ctx context.Context, r Request, c *composition, now time.T
 }
 
 // neighbours finds the users who are most alike, of those whom the filter names.
-func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string) bool) (*projections.Neighbours, error) {
+func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string) bool) (*populations.Neighbours, error) {
 	if r.Filter == nil {
 		return f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, r.depth())
 	}

@@ -11,6 +11,8 @@ import (
 	"kindred/domain/pacing"
 	"kindred/domain/ranking"
 	"kindred/projections"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 )
 
 // ShownCampaigns is [Campaigns] by the read models; what is shown is recorded as
@@ -18,7 +20,7 @@ import (
 type ShownCampaigns struct {
 	Model    projections.Campaigns
 	Clusters projections.Clusters
-	Segments projections.Segments
+	Segments segments.Model
 	// Clock is what a client's clock says.
 	Clock func(ctx context.Context, client id.Client) (time.Time, error)
 	// Record records an impression of a user who stands where the campaign is for, or
@@ -61,7 +63,7 @@ func (s ShownCampaigns) Running(ctx context.Context, client id.Client, user id.U
 
 // reaching are the campaigns that are for a user, of those that may be shown.
 func (s ShownCampaigns) reaching(ctx context.Context, client id.Client, user id.User, now time.Time) (found []projections.Showable, err error) {
-	page := projections.Page{Limit: projections.MaxShowable}
+	page := readmodel.Page{Limit: projections.MaxShowable}
 	for looked := 0; looked < maxLooked; looked += projections.MaxShowable {
 		some, err := s.Model.Showable(ctx, client, user, now, now.Add(-ranking.FatigueWindow), page)
 		if err != nil {

@@ -9,24 +9,25 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/projections"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 )
 
 // lookForChanges is how often those who wait for changes of segments look, all in one
 // statement: of 1,000 segments' changes most concern nobody who waits.
 const lookForChanges = 250 * time.Millisecond
 
-func newLooks(segments projections.Segments) *coalesce.Coalescer[projections.ChangesAfter, projections.Looked] {
-	return &coalesce.Coalescer[projections.ChangesAfter, projections.Looked]{
-		Answer: segments.Changed, Most: maxWaits, Waiting: maxWaits, Timeout: lookEvery * 10,
+func newLooks(of segments.Model) *coalesce.Coalescer[segments.ChangesAfter, segments.Looked] {
+	return &coalesce.Coalescer[segments.ChangesAfter, segments.Looked]{
+		Answer: of.Changed, Most: maxWaits, Waiting: maxWaits, Timeout: lookEvery * 10,
 	}
 }
 
 // Changes reads a page of a segment's changes once there is something on it, or after
 // wait, when it may be empty.
 // Faults: building, cursor_expired, overloaded, quarantined, segment_building, segment_unknown, stale.
-func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segment, page projections.Page, wait time.Duration) (
-	found []projections.SegmentChange, more bool, next eventstore.Position, err error,
+func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segment, page readmodel.Page, wait time.Duration) (
+	found []segments.Change, more bool, next eventstore.Position, err error,
 ) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
@@ -39,7 +40,7 @@ func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segm
 		case <-over.C:
 			last = true
 		case <-look.C:
-			looked, err := s.looks.Ask(ctx, projections.ChangesAfter{Client: client, Segment: segment, After: page.After})
+			looked, err := s.looks.Ask(ctx, segments.ChangesAfter{Client: client, Segment: segment, After: page.After})
 			if err != nil {
 				return nil, false, page.After, cmp.Or(context.Cause(ctx), err)
 			}

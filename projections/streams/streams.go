@@ -21,6 +21,8 @@ import (
 	"kindred/eventstore"
 	"kindred/panics"
 	"kindred/projections"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 	"kindred/semaphore"
 )
 
@@ -43,8 +45,8 @@ var ErrCut = errors.New("the stream was cut; resume it by the last id")
 // Streams are the followers of a process. Use [New].
 type Streams struct {
 	events   projections.PublicEvents
-	segments projections.Segments
-	looks    *coalesce.Coalescer[projections.ChangesAfter, projections.Looked]
+	segments segments.Model
+	looks    *coalesce.Coalescer[segments.ChangesAfter, segments.Looked]
 	logger   *slog.Logger
 	reading  semaphore.Semaphore
 	joined   chan struct{} // of capacity 1: somebody follows
@@ -56,10 +58,10 @@ type Streams struct {
 }
 
 // New makes the streams of what a reader reads; Run hands out public events.
-func New(reader projections.Reader, logger *slog.Logger) *Streams {
-	segments := projections.Segments{Reader: reader}
+func New(reader readmodel.Reader, logger *slog.Logger) *Streams {
+	model := segments.Model{Reader: reader}
 	return &Streams{
-		events: projections.PublicEvents{Reader: reader}, segments: segments, looks: newLooks(segments), logger: logger, reading: semaphore.Semaphore{Places: readsOnce, Each: readsOnce - 1, Waiting: maxWaits},
+		events: projections.PublicEvents{Reader: reader}, segments: model, looks: newLooks(model), logger: logger, reading: semaphore.Semaphore{Places: readsOnce, Each: readsOnce - 1, Waiting: maxWaits},
 		joined: make(chan struct{}, 1), rooms: map[id.Client]*room{}, ready: make(chan struct{}),
 	}
 }
@@ -147,7 +149,7 @@ func (s *Streams) List(ctx context.Context, q Query, limit int) ([]projections.P
 	}
 	defer s.reading.Give(q.Client.Owner())
 	return s.events.List(ctx, q.Client, false, projections.PublicQuery{
-		Since: q.Since, Types: q.Types, Page: projections.Page{After: q.After, Limit: limit},
+		Since: q.Since, Types: q.Types, Page: readmodel.Page{After: q.After, Limit: limit},
 	})
 }
 

@@ -14,6 +14,8 @@ import (
 	"kindred/eventstore/projector"
 	"kindred/postgres"
 	"kindred/projections"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 )
 
 const (
@@ -31,7 +33,7 @@ func models() []projector.ReadModel {
 		projections.Clusters{},
 		projections.Consent{},
 		projections.APIKeys{},
-		projections.Segments{},
+		segments.Model{},
 	}
 }
 
@@ -41,7 +43,7 @@ type State struct {
 	Client     id.Client
 	Size       int64     // events that it had
 	RecordedAt time.Time // the latest of them; zero where there was none
-	Reader     projections.Reader
+	Reader     readmodel.Reader
 }
 
 // Build applies the first size events of a client to throw-away tables, and

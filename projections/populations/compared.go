@@ -1,0 +1,181 @@
+package populations
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/domain/matching"
+	"kindred/domain/traits"
+	"kindred/projections"
+)
+
+// scope is what a comparison may look at.
+type scope struct {
+	users        *matching.Population
+	schema       traits.Schema
+	version      int // of the schema
+	distribution matching.Distribution
+	permit       func(path string) bool // nil: every trait
+	layer        *consentSet            // nil: everyone
+	marked       []string
+	kept         int // of these, for rules
+}
+
+func (p *Populations) scope(ctx context.Context, client id.Client, within event.Within) (s scope, err error) {
+	of := layerOf{client, within.Layer}
+	if within.Layer != "" {
+		s.layer = getOrAdd(p.layers, of, newConsentSet())
+	}
+	now, marked, err := p.current(ctx, client, s.layer, within.Lasting...)
+	if err != nil {
+		return s, err
+	}
+	s.marked, s.kept = marked, len(marked)
+	s.users, s.schema, s.version, s.distribution = now.users, now.schema, now.schema.Version, *now.distribution
+	if within.Layer == "" {
+		return s, nil
+	}
+	if err := p.takeIn(ctx, of, s.layer); err != nil {
+		return s, err
+	}
+	s.layer.markIn(s.users)
+	s.marked, s.permit = append(s.marked, s.layer.mark), traits.Permit(within.TraitPaths)
+	s.distribution = s.layer.among(s.users, s.version, strings.Join(within.TraitPaths, "\x00"), s.permit)
+	return s, nil
+}
+
+// Top returns the best matches of a user, the best first.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]event.MatchComputed, error) {
+	s, err := p.scope(ctx, client, within)
+	if err != nil {
+		return nil, err
+	}
+	return s.top(user, within, limit)
+}
+
+// TopKept is Top of those whom all rules of within.Lasting name; ok is false where one of these
+// is not kept.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) TopKept(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) (found []event.MatchComputed, ok bool, err error) {
+	s, err := p.scope(ctx, client, within)
+	if err != nil || s.kept < len(within.Lasting) {
+		return nil, false, err
+	}
+	found, err = s.top(user, within, limit)
+	return found, err == nil, err
+}
+
+func (s scope) top(user id.User, within event.Within, limit int) ([]event.MatchComputed, error) {
+	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Marked: s.marked}
+	if s.layer != nil {
+		s.layer.mu.RLock()
+		defer s.layer.mu.RUnlock()
+		query.Keep = s.layer.has
+	}
+	found, err := s.users.Top(query)
+	if err != nil {
+		return nil, notThere(err)
+	}
+	matches := make([]event.MatchComputed, len(found))
+	for i, m := range found {
+		matches[i] = s.computed(user, m)
+		matches[i].Layer = within.Layer
+	}
+	return matches, nil
+}
+
+// Under returns the best matches of a user as they would be under other decisions about
+// traits, without percentiles. ok is false where these read what is not compared now.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) Under(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, limit int) (
+	matches []event.MatchComputed, ok bool, err error,
+) {
+	s, err := p.scope(ctx, client, within)
+	if err != nil {
+		return nil, false, err
+	}
+	schema, ok := s.schema.Decide(projections.OverridesOf(decisions))
+	if !ok {
+		return nil, false, nil
+	}
+	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit}
+	if s.layer != nil {
+		s.layer.mu.RLock()
+		defer s.layer.mu.RUnlock()
+		query.Keep = s.layer.has
+	}
+	found, ok, err := s.users.Under(schema, query)
+	if err != nil || !ok {
+		return nil, ok, notThere(err)
+	}
+	for _, m := range found {
+		computed := s.computed(user, m)
+		computed.Percentile, computed.Layer = 0, within.Layer
+		matches = append(matches, computed)
+	}
+	return matches, true, nil
+}
+
+// Pair compares two users. ok is false where they are no match, or the other
+// one has not granted the layer.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) Pair(ctx context.Context, client id.Client, user, other id.User, within event.Within) (m event.MatchComputed, ok bool, err error) {
+	s, err := p.scope(ctx, client, within)
+	if err != nil {
+		return m, false, err
+	}
+	if s.layer != nil {
+		s.layer.mu.RLock()
+		defer s.layer.mu.RUnlock()
+		if !s.layer.has(string(other)) {
+			return m, false, nil
+		}
+	}
+	found, ok, err := s.users.Pair(string(user), string(other), s.permit)
+	if err != nil || !ok {
+		return m, false, notThere(err)
+	}
+	m = s.computed(user, found)
+	m.Layer = within.Layer
+	return m, true, nil
+}
+
+// Like scores a user as if it had other traits; ok is false where the two are
+// no match.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) Like(ctx context.Context, client id.Client, document json.RawMessage, other id.User) (score float64, ok bool, err error) {
+	flat, err := traits.Flatten(document)
+	if err != nil {
+		return 0, false, fmt.Errorf("read traits of before: %w", err)
+	}
+	now, _, err := p.current(ctx, client, nil)
+	if err != nil {
+		return 0, false, err
+	}
+	score, ok, err = now.users.Like(flat, string(other))
+	return score, ok, notThere(err)
+}
+
+func notThere(err error) error {
+	if errors.Is(err, matching.ErrUnknownUser) {
+		return projections.ErrUserUnknown()
+	}
+	return err
+}
+
+func (s scope) computed(user id.User, m matching.Match) event.MatchComputed {
+	explanation := make([]event.Term, len(m.Terms))
+	for i, t := range m.Terms {
+		explanation[i] = event.Term(t)
+	}
+	return event.MatchComputed{
+		User: user, MatchedUser: id.User(m.User), Score: m.Score, Coverage: m.Coverage,
+		Percentile: s.distribution.Percentile(m.Score), Explanation: explanation, Schema: s.version,
+	}
+}

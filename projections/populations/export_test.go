@@ -1,0 +1,21 @@
+package populations
+
+import (
+	"kindred/domain/id"
+	"kindred/eventstore/projector"
+)
+
+// Lose leaves a client's population as one who has waited long finds it: since
+// it came, changes were taken in, and then the next turn has failed.
+func (p *Populations) Lose(client id.Client) {
+	pop, _ := p.clients.Peek(client)
+	pop.lock <- struct{}{}
+	pop.known, pop.done = known{}, pop.begun.Load()+1
+	<-pop.lock
+}
+
+// Reread has populations find what they know of a server that has taken the place
+// of the one that it was read from.
+func (p *Populations) Reread(progress *projector.Progress) {
+	p.Users.Progress, p.Consent.Progress, p.Schemas.Progress = progress, progress, progress
+}

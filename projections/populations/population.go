@@ -1,0 +1,120 @@
+package populations
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"kindred/domain/id"
+	"kindred/domain/matching"
+	"kindred/domain/rule"
+	"kindred/domain/traits"
+	"kindred/eventstore"
+	"kindred/projections"
+)
+
+// population is the users of one client.
+type population struct {
+	lock  ctxLock      // guards the rest
+	begun atomic.Int64 // how often changes were taken in
+	done  int64        // the last time that this succeeded
+	held  holding
+
+	known
+	asked   bool // for a population in place of this one
+	askings int  // for kept rules
+}
+
+// known is a population as it is at some time.
+type known struct {
+	users        *matching.Population // nil: nothing is known
+	server       int64                // that they were read from
+	schema       traits.Schema
+	overrides    map[string]traits.Override
+	learnt       int // version of what was inferred
+	reached      eventstore.Position
+	trained      int // users when the schema was inferred
+	changed      int // changes since then
+	distribution *matching.Distribution
+	kept         map[string]*keptRule     // guarded by the population's lock, as are the next
+	layers       map[*consentSet]struct{} // of which the users are marked
+}
+
+// keptRule is a rule of users whose answers the population holds as marks, by its text. It is
+// brought up to date with the population.
+type keptRule struct {
+	*rule.Rule
+	used   int // when it was asked for last, in askings
+	judged int // users since then
+}
+
+// adopt takes over what the client has decided, where that needs no more than
+// is in memory.
+func (pop *population) adopt(recorded projections.RecordedSchema) bool {
+	schema, ok := recorded.Schema()
+	if !ok || recorded.Learnt != pop.learnt || !pop.users.Reweigh(schema) {
+		return false
+	}
+	pop.schema, pop.overrides, pop.distribution = schema, recorded.Overrides, nil
+	return true
+}
+
+// judge lets the kept rules judge a user that has changed, and marks what it has granted. One that has judged more users
+// since it was asked for than it would take to keep it anew is forgotten. pop is locked.
+func (pop *population) judge(client id.Client, change projections.UserChange) error {
+	if change.Traits == nil {
+		return nil
+	}
+	for layer := range pop.layers {
+		layer.isThere(pop.users, string(change.ID))
+	}
+	if len(pop.kept) == 0 {
+		return nil
+	}
+	facts, err := lastingFacts(client, change)
+	if err != nil {
+		return err
+	}
+	for text, k := range pop.kept {
+		pop.users.Mark(text, map[string]bool{string(change.ID): k.Judge(facts) == rule.True})
+		if k.judged++; k.judged > pop.users.Len()+keptAtOnce {
+			pop.forget(text)
+		}
+	}
+	return nil
+}
+
+// lastingFacts are what the lasting parts of rules read.
+func lastingFacts(client id.Client, change projections.UserChange) (*rule.Facts, error) {
+	said, err := traits.All(change.Traits)
+	if err != nil {
+		return nil, fmt.Errorf("read the traits of %s: %w", change.ID, err)
+	}
+	return &rule.Facts{Client: string(client), ID: string(change.ID), Traits: said}, nil
+}
+
+func (pop *population) forget(text string) {
+	delete(pop.kept, text)
+	pop.users.Unmark(text)
+}
+
+func (pop *population) leastUsed() (least string) {
+	for text, k := range pop.kept {
+		if least == "" || k.used < pop.kept[least].used {
+			least = text
+		}
+	}
+	return least
+}
+
+func put(users *matching.Population, change projections.UserChange) error {
+	if change.Traits == nil {
+		users.Remove(string(change.ID))
+		return nil
+	}
+	flat, err := projections.Flatten(change.ID, change.Traits)
+	if err != nil {
+		return err
+	}
+	users.Put(string(change.ID), flat)
+	return nil
+}

@@ -1,0 +1,140 @@
+package segments_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
+)
+
+// BenchmarkSegments applies 200 changes of users at a time, of two traits each, under
+// 1,000 rules over two or three of 31 traits, every fifth with a window. A change moves its user
+// into, or out of, so many segments as flips/user says.
+func BenchmarkSegments(b *testing.B) {
+	for name, m := range map[string]func(readmodel.Reader) segments.Model{
+		"kept":   segments.New,
+		"parsed": func(r readmodel.Reader) segments.Model { return segments.Model{Reader: r} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			w := newSegmentFixture(b)
+			w.model = m(w.Reader)
+			random := rand.New(rand.NewPCG(1, 2))
+			var segments []event.Event
+			source := id.Derived("bench")
+			for n := range 1000 {
+				text := fmt.Sprintf(`traits.t%d > %d && traits.t%d == "v%d"`, random.IntN(15), random.IntN(100), 15+random.IntN(15), random.IntN(4))
+				if n%5 == 0 {
+					text += fmt.Sprintf(` && within(traits.seen, "%dd")`, 1+random.IntN(60))
+				}
+				segments = append(segments, event.SegmentDefined{Segment: id.Next[id.Segment](source), Name: "s", Rule: event.Private([]byte(text))})
+			}
+			for _, e := range segments {
+				w.Segment(w.Acme, e)
+			}
+			w.Segment(w.Acme, event.SegmentReady{Revision: 999})
+			const users = 200
+			documents := make([]map[string]any, users)
+			traits := func(n int) string { return string(projectionstest.Must[[]byte](b)(json.Marshal(documents[n]))) }
+			var there []id.User
+			for n := range users {
+				documents[n] = map[string]any{"seen": w.clock.Add(-time.Duration(random.IntN(90*24)) * time.Hour)}
+				for i := range 15 {
+					documents[n][fmt.Sprint("t", i)], documents[n][fmt.Sprint("t", i+15)] = random.IntN(100), fmt.Sprint("v", random.IntN(4))
+				}
+				there = append(there, w.Create(w.Acme, fmt.Sprint("u", n), traits(n)))
+			}
+			w.catchUp(random)
+			for n, user := range there {
+				documents[n][fmt.Sprint("t", random.IntN(15))], documents[n]["seen"] = random.IntN(100), w.clock
+				w.Change(w.Acme, user, traits(n))
+			}
+			var changes []eventstore.Recorded
+			for after := w.applied; ; {
+				page, err := w.EventLog.Store.ReadAll(b.Context(), after, 1000)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if len(page) == 0 {
+					break
+				}
+				for _, r := range page {
+					after = r.Position
+					changes = append(changes, projectionstest.Must[eventstore.Recorded](b)(w.EventLog.Decode(r)))
+				}
+			}
+			flips, before := 0, 0
+			if err := w.Pool.QueryRow(b.Context(), `SELECT coalesce(sum(cardinality(entered || went)), 0) FROM `+projector.ID(w.model)+`.segment_changes`).Scan(&before); err != nil {
+				b.Fatal(err)
+			}
+			b.ResetTimer()
+			own, postgres := processors(b, w.Pool)
+			for b.Loop() {
+				tx := projectionstest.Must[pgx.Tx](b)(w.Pool.Begin(b.Context()))
+				if err := projector.Apply(b.Context(), w.model, tx, w.EventLog, changes); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if err := tx.QueryRow(b.Context(), `SELECT coalesce(sum(cardinality(entered || went)), 0) FROM `+projector.ID(w.model)+`.segment_changes`).Scan(&flips); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				if err := tx.Rollback(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			ownAfter, postgresAfter := processors(b, w.Pool)
+			b.ReportMetric(float64(flips-before)/users, "flips/user")
+			b.ReportMetric(float64((ownAfter-own).Microseconds())/users/float64(b.N), "cpu-µs/user")
+			b.ReportMetric(float64((postgresAfter-postgres).Microseconds())/users/float64(b.N), "postgres-µs/user")
+			b.ReportMetric(users*float64(b.N)/b.Elapsed().Seconds(), "users/s")
+		})
+	}
+}
+
+// BenchmarkBuild judges 10,000 users of 25 traits by a new rule, in slices. It tells the processor's time
+// of this process, and that of Postgres.
+func BenchmarkBuild(b *testing.B) {
+	w := newSegmentFixture(b)
+	random := rand.New(rand.NewPCG(1, 2))
+	const users = 10_000
+	for n := range users {
+		document := map[string]any{"age": random.IntN(80), "plan": []string{"pro", "free"}[random.IntN(2)]}
+		for i := range 23 {
+			document[fmt.Sprint("t", i)] = random.IntN(100)
+		}
+		w.Create(w.Acme, fmt.Sprint("u", n), string(projectionstest.Must[[]byte](b)(json.Marshal(document))))
+	}
+	w.catchUp(random)
+	var spent, spentBeside time.Duration
+	for n := 0; b.Loop(); n++ {
+		e := event.Event(event.SegmentChanged{Segment: projectionstest.SegmentIDs[0], Name: "pros", Rule: event.Private([]byte(`traits.plan == "pro" && traits.age > 30`))})
+		if n == 0 {
+			e = event.SegmentDefined{Segment: projectionstest.SegmentIDs[0], Name: "pros", Rule: event.Private([]byte(`traits.plan == "pro" && traits.age > 30`))}
+		}
+		w.Segment(w.Acme, e)
+		w.catchUp(random)
+		own, postgres := processors(b, w.Pool)
+		for more := true; more; {
+			var err error
+			if more, _, err = w.model.Build(b.Context(), w.Acme); err != nil {
+				b.Fatal(err)
+			}
+		}
+		ownAfter, postgresAfter := processors(b, w.Pool)
+		spent, spentBeside = spent+ownAfter-own, spentBeside+postgresAfter-postgres
+	}
+	b.ReportMetric(users*float64(b.N)/b.Elapsed().Seconds(), "users/s")
+	b.ReportMetric(float64(spent.Microseconds())/users/float64(b.N), "cpu-µs/user")
+	b.ReportMetric(float64(spentBeside.Microseconds())/users/float64(b.N), "postgres-µs/user")
+}

@@ -1,0 +1,52 @@
+package segments_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/projections/projectionstest"
+	"kindred/projections/segments"
+)
+
+// Rules that were written take as long to parse after each start: whose take long for all
+// others to wait is applied beside.
+func TestRulesThatAreParsedCountAsWhatTheyTake(t *testing.T) {
+	w := newSegmentFixture(t)
+	source := id.Derived("parse")
+	for n := range 12 {
+		text := fmt.Sprintf(`traits.n == %d || traits.plan in [%s"b"]`, n, strings.Repeat(`"a", `, 700))
+		w.Segment(w.Acme, event.SegmentDefined{Segment: id.Next[id.Segment](source), Name: "s", Rule: event.Private([]byte(text))})
+	}
+	w.catchUp(rand.New(rand.NewPCG(1, 2)))
+	w.Create(w.Acme, "u1", `{"n":1}`)
+	page := projectionstest.Must[[]eventstore.Record](t)(w.EventLog.Store.ReadAll(t.Context(), w.applied, 10))
+	created := projectionstest.Must[eventstore.Recorded](t)(w.EventLog.Decode(page[0]))
+	w.model = segments.New(w.Reader) // as after a start
+	errLong := errors.New("it takes long")
+	apply := func() error {
+		spent := 0
+		return pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
+			return w.model.ApplyOpening(t.Context(), tx, w.EventLog, w.Acme, []eventstore.Recorded{created}, func(steps int) error {
+				if spent += steps; spent > projector.BatchSteps {
+					return errLong
+				}
+				return nil
+			})
+		})
+	}
+	tries := 1
+	for ; errors.Is(apply(), errLong) && tries < 20; tries++ { // what was parsed is kept
+	}
+	if err := apply(); err != nil || tries < 3 || tries > 8 {
+		t.Errorf("12 large rules were parsed in %d batches: %v", tries, err)
+	}
+}

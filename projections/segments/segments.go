@@ -1,0 +1,620 @@
+// Package segments is the read model of segments: users by rules, judged as events and time come.
+package segments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/domain/rule"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/eventstore/seal"
+	"kindred/projections/readmodel"
+)
+
+// Segments is the read model of the groups of users that clients name by rules. It
+// judges each user anew when something of it changes, or when time passes, which it
+// learns from the log alone: so a rebuild finds the same members, and the same changes.
+//
+// What a change of a rule makes of a segment is a version of it, and of each segment
+// that refers to it. A version is judged in slices (Build) while the one before serves;
+// it serves from the event on that says it is ready.
+type Model struct {
+	readmodel.Reader
+	rules   *rule.Cache[id.Event, *rule.Rule]    // by the event that carries them; nil: they are parsed each time
+	defined *rule.Cache[definedBy, *definitions] // that all serve; nil: they are read each time
+}
+
+// NewSegments is the model with its rules kept ready to judge.
+func New(reader readmodel.Reader) Model {
+	return Model{reader, new(rule.Cache[id.Event, *rule.Rule]), new(rule.Cache[definedBy, *definitions])}
+}
+
+// Name of the read model.
+func (Model) Name() string { return "segments" }
+
+// Wants says which events the model is made of.
+func (Model) Wants(t string) bool {
+	switch t {
+	case "consent.granted", "consent.withdrawn", "trait_schema.overridden", "feed.interaction_recorded", "campaign.engagement_recorded",
+		"clustering_run.started", "clustering_run.assigned", "clustering_run.cancelled", "clustering.completed", "clustering.failed",
+		"client.clock_moved":
+		return true
+	}
+	return strings.HasPrefix(t, "end_user.") || strings.HasPrefix(t, "segment") || strings.HasPrefix(t, "consent_layer.")
+}
+
+// Version of the read model's tables.
+func (Model) Version() int { return 7 }
+
+const segmentClocks readmodel.Clocks = "segment_clocks"
+
+// usersPerBlock is how many users a row of segment_blocks tells of, a bit each: 1,000
+// segments of a million users take 131 MB.
+const usersPerBlock = 8192
+
+// A change of a user rewrites no block: who is in a segment is what the blocks say and what changed
+// since they were written (segment_clients.folded). They are written anew after so many events of a
+// client, an eighth of its users within these bounds: a block, of 1 KiB, takes several changes at
+// once, and what a list of members reads beside the blocks stays short.
+const (
+	foldLeast = 2_048
+	// limit: models | events of a client after which what they changed in its segments goes into the bitmaps of members | an eighth of its users, {foldLeast} to {foldMost}
+	foldMost = 32_768
+)
+
+// Schema of the read model. A user has a number, the ordinal of its creation in its
+// client, which is never used again.
+func (Model) Schema() string {
+	return `
+CREATE TABLE segment_clients (
+	client   text COLLATE "C" PRIMARY KEY,
+	now      timestamptz NOT NULL, -- the latest time of its events: that of judgements
+	users    bigint NOT NULL,      -- how many there have ever been: the next one's number
+	versions int NOT NULL,         -- the same of versions
+	folded   log_position NOT NULL, -- changes up to here are in the blocks
+	fold_in  int NOT NULL,         -- so many events
+	defined    bigint NOT NULL DEFAULT 0, -- events that may have changed its versions and layers,
+	defined_by text NOT NULL DEFAULT '',  -- and the last of them
+	decided  text NOT NULL DEFAULT '{}' -- JSON: paths of traits that the client has said are sensitive, or are not
+) WITH (fillfactor = 50);
+CREATE TABLE segments (
+	client           text COLLATE "C" NOT NULL,
+	id               text COLLATE "C" NOT NULL,
+	created_position log_position NOT NULL,
+	name             text NOT NULL,
+	rule             bytea,
+	rule_event       text,
+	changed          bigint NOT NULL, -- revision of the event that changed it last
+	changes_from     log_position NOT NULL, -- what changed since then is told
+	layer            text COLLATE "C",
+	created_at       timestamptz NOT NULL,
+	updated_at       timestamptz NOT NULL,
+	PRIMARY KEY (client, id)
+);
+CREATE INDEX segments_listed ON segments (client, created_position);
+CREATE TABLE segment_versions (
+	client     text COLLATE "C" NOT NULL,
+	number     int NOT NULL,
+	segment    text COLLATE "C" NOT NULL,
+	generation bigint NOT NULL, -- revision of the event that made it
+	rule       bytea,
+	rule_event text,
+	refers     text[] NOT NULL,
+	serves     boolean NOT NULL,
+	built      bigint NOT NULL, -- users below this number were judged
+	layer      text COLLATE "C",
+	blocked    text[],          -- why it names nobody; empty: that is over, and it is to be judged anew
+	PRIMARY KEY (client, number)
+);
+CREATE INDEX segment_versions_building ON segment_versions (client, generation) WHERE NOT serves;
+-- A judgement writes a row in its page, where there is room, and then in no index.
+CREATE TABLE segment_users (
+	client         text COLLATE "C" NOT NULL,
+	id             text COLLATE "C" NOT NULL,
+	number         bigint NOT NULL,
+	external       bytea,
+	external_event text,
+	traits         bytea,
+	traits_event   text,
+	created_at     timestamptz NOT NULL,
+	updated_at     timestamptz NOT NULL,
+	versions       int[] NOT NULL, -- that name the user, and maybe some that are no more
+	due            timestamptz,    -- when time alone may change that
+	PRIMARY KEY (client, id)
+) WITH (fillfactor = 75);
+CREATE UNIQUE INDEX segment_users_number ON segment_users (client, number);
+CREATE INDEX segment_users_due ON segment_users (due) WHERE due IS NOT NULL;
+CREATE INDEX segment_users_due_of ON segment_users (client, due, number) WHERE due IS NOT NULL;
+CREATE TABLE segment_blocks (
+	client  text COLLATE "C" NOT NULL,
+	version int NOT NULL,
+	block   int NOT NULL,
+	members bytea NOT NULL, -- a bit for each of 8,192 numbers, the lowest first
+	serves  boolean NOT NULL,
+	PRIMARY KEY (client, version, block)
+);
+-- What an event changed of a user in all segments: versions that serve, and maybe some that are no more.
+CREATE TABLE segment_changes (
+	client     text COLLATE "C" NOT NULL,
+	position   log_position NOT NULL,
+	user_id    text COLLATE "C" NOT NULL,
+	number     bigint,       -- of the user
+	changed_at timestamptz NOT NULL,
+	entered    int[] NOT NULL,
+	went       int[] NOT NULL,
+	erased     boolean NOT NULL, -- which all segments tell
+	PRIMARY KEY (client, position, user_id)
+);
+CREATE TABLE segment_sizes (
+	client        text COLLATE "C" NOT NULL,
+	segment       text COLLATE "C" NOT NULL,
+	day           date NOT NULL, -- in UTC; one on which nothing happened has no row
+	members       bigint NOT NULL, -- at its end
+	next_position log_position NOT NULL, -- of the first event after it
+	PRIMARY KEY (client, segment, day)
+);
+CREATE INDEX segment_changes_of ON segment_changes (client, user_id);` + segmentClocks.Table() + knownSchema
+}
+
+// InProgress implements [projector.InProgress]: a version that does not serve yet may
+// be built as far as time allowed, and of one that is no more nothing is told. The size of a day counts
+// who was erased since, until it is built anew: nothing else tells that they were there.
+func (Model) InProgress() (columns, completed map[string]string) {
+	serving := func(numbers string) string {
+		return `SELECT n FROM unnest(` + numbers + `) n WHERE EXISTS (
+	SELECT FROM SCHEMA.segment_versions v WHERE v.client = t.client AND v.number = n AND v.serves) ORDER BY n`
+	}
+	columns = map[string]string{
+		"segment_versions.built": "", "segment_users.due": "", "segment_sizes.members": "",
+		"segment_users.versions":  `ARRAY(` + serving(`t.versions`) + `)`,
+		"segment_changes.entered": `ARRAY(` + serving(`t.entered`) + `)`,
+		"segment_changes.went":    `ARRAY(` + serving(`t.went`) + `)`,
+	}
+	return columns, map[string]string{
+		"segment_blocks":  `t.serves`,
+		"segment_changes": `(t.erased OR EXISTS (` + serving(`t.entered || t.went`) + `))`,
+	}
+}
+
+// segmented is a client whose segments a transaction works on.
+type segmented struct {
+	Model
+	definitions
+	tx        pgx.Tx
+	client    id.Client
+	spend     projector.Spend
+	decided   map[string]bool
+	steps     int // that judgements took so far
+	now       time.Time
+	users     int64 // the next one's number
+	next      int   // version
+	folded    eventstore.Position
+	foldIn    int // events
+	by        definedBy
+	redefined bool // by this transaction
+}
+
+// definedBy names definitions: by the last event that may have changed them, and how many
+// did, as one may have been left out.
+type definedBy struct {
+	event  id.Event
+	events int64
+}
+
+// definitions are a client's layers, and versions with their rules. One transaction at a time
+// works with them.
+type definitions struct {
+	layers   map[id.ConsentLayer]*segmentLayer
+	versions map[int]*segmentVersion
+	ordered  []*segmentVersion              // by number
+	served   map[id.Segment]*segmentVersion // by those that serve
+	newest   map[id.Segment]*segmentVersion
+	asked    asked                        // by the rules of the versions
+	readers  map[string][]*segmentVersion // by what they read, in order; see touched
+	set      *rule.Set                    // of all their rules
+	wanted   func(member string) bool     // of the traits, which are to be decoded; nil: all
+	unnamed  bool                         // no rule reads external ids, which stay sealed
+}
+
+// versionSize is about what a version takes in memory beside its rule, in bytes.
+const versionSize = 1 << 10
+
+// Size implements [rule.Sized].
+func (d *definitions) Size() (size int) {
+	for _, v := range d.ordered {
+		if size += versionSize; v.rule != nil {
+			size += v.rule.Size()
+		}
+	}
+	return size
+}
+
+// unbounded is how many steps may be taken where all is to be done at once.
+const unbounded = math.MaxInt
+
+// freely lets judgements take what they take.
+func freely(int) error { return nil }
+
+// segmentVersion is a version of a segment.
+type segmentVersion struct {
+	number     int
+	place      int // among the versions in order
+	segment    id.Segment
+	generation int64
+	sealed     readmodel.Sealed
+	refers     []string
+	serves     bool
+	built      int64
+	layer      id.ConsentLayer
+	blocked    []string   // why it names nobody; nil: it does not
+	rule       *rule.Rule // nil: the segment was retired since, and the key of the rule is gone
+	inSet      rule.InSet
+	reads      []string // with what it reads by way of others; see touched
+}
+
+func (v *segmentVersion) isBlocked() bool { return v.blocked != nil }
+
+const (
+	makeSegmented = `
+INSERT INTO segment_clients (client, now, users, versions, folded, fold_in) VALUES ($1, to_timestamp(0), 0, 0, '', $2) ON CONFLICT DO NOTHING`
+	lockSegmented = `SELECT now, users, versions, folded, fold_in, decided, defined, defined_by FROM segment_clients WHERE client = $1 FOR UPDATE`
+	keepSegmented = `
+UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5, defined = $6, defined_by = $7 WHERE client = $1`
+	keepFolded     = `UPDATE segment_clients SET folded = $2 WHERE client = $1`
+	selectVersions = `SELECT number, segment, generation, rule, rule_event, refers, serves, built, layer, blocked FROM segment_versions WHERE client = $1`
+	subjectKeys    = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
+)
+
+// lock takes a client's segments for a transaction, and reads their versions.
+func (m Model) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend) (*segmented, error) {
+	c := &segmented{Model: m, tx: tx, client: client, spend: spend}
+	lock := func() error {
+		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, readmodel.Text(&c.folded), &c.foldIn, readmodel.Document(&c.decided), &c.by.events, readmodel.Text(&c.by.event))
+	}
+	err := lock()
+	if errors.Is(err, pgx.ErrNoRows) {
+		if err := readmodel.Do(ctx, tx, "make the segments of a client", makeSegmented, string(client), foldLeast); err != nil {
+			return nil, err
+		}
+		err = lock()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the segments of a client: %w", err)
+	}
+	if m.defined != nil {
+		if kept := m.defined.Take(c.by); kept != nil {
+			c.definitions = *kept
+			return c, nil
+		}
+	}
+	if err := c.loadLayers(ctx); err != nil {
+		return nil, err
+	}
+	return c, c.load(ctx)
+}
+
+// keep notes how far the client is. Its definitions are kept for the next transaction, unless
+// this one changes them, or users are still to be judged by some: how far that is, is no event's.
+func (c *segmented) keep(ctx context.Context) error {
+	err := readmodel.Do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next, c.foldIn, c.by.events, string(c.by.event))
+	if err == nil && !c.redefined && c.defined != nil && !slices.ContainsFunc(c.ordered, func(v *segmentVersion) bool { return !v.serves }) {
+		kept := c.definitions // and nothing of the transaction
+		kept.set.Forget()
+		c.defined.Add(c.by, &kept)
+	}
+	return err
+}
+
+// load reads the versions and their rules.
+func (c *segmented) load(ctx context.Context) error {
+	c.versions = map[int]*segmentVersion{}
+	rows, err := c.tx.Query(ctx, selectVersions, string(c.client))
+	if err != nil {
+		return fmt.Errorf("read versions of segments: %w", err)
+	}
+	var v segmentVersion
+	_, err = pgx.ForEachRow(rows, []any{&v.number, readmodel.Text(&v.segment), &v.generation, &v.sealed.Box, readmodel.Text(&v.sealed.Event), &v.refers, &v.serves, &v.built, readmodel.Text(&v.layer), &v.blocked}, func() error {
+		one := v
+		c.versions[v.number] = &one
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read versions of segments: %w", err)
+	}
+	return c.derive(ctx)
+}
+
+// derive brings what follows from the versions up to date with them.
+func (c *segmented) derive(ctx context.Context) error {
+	c.ordered, c.served, c.newest = readmodel.SortedValues(c.versions), map[id.Segment]*segmentVersion{}, map[id.Segment]*segmentVersion{}
+	for i, v := range c.ordered {
+		v.place = i
+		if c.newest[v.segment] == nil || !v.serves {
+			c.newest[v.segment] = v
+		}
+		if v.serves {
+			c.served[v.segment] = v
+		}
+	}
+	if err := c.parse(ctx); err != nil {
+		return err
+	}
+	c.note()
+	return nil
+}
+
+// parseSteps is what it takes to parse a rule, for each byte that it takes in memory.
+const parseSteps = 6
+
+// parse makes the rules of the versions ready to judge.
+func (c *segmented) parse(ctx context.Context) error {
+	unknown := map[id.Event]*segmentVersion{}
+	for _, v := range c.versions {
+		if v.rule == nil {
+			v.rule = c.known(v.sealed.Event)
+		}
+		if v.rule == nil {
+			unknown[v.sealed.Event] = v
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	subjects := make([]string, 0, len(unknown))
+	for _, v := range unknown {
+		subjects = append(subjects, string(v.segment))
+	}
+	keys, err := c.keys(ctx, subjects)
+	if err != nil {
+		return err
+	}
+	opened := map[id.Event]*rule.Rule{}
+	for by, v := range unknown {
+		s, err := c.Subject(ctx, keys[string(v.segment)], c.client, string(v.segment), eventstore.SegmentsStream(c.client))
+		if err != nil {
+			return projector.Transient(err) // the keys are out of reach, not wrong
+		}
+		text, err := s.Open("rule", v.sealed)
+		if err != nil {
+			return err
+		}
+		if text == nil {
+			continue
+		}
+		parsed, err := rule.Parse(string(text), rule.Users)
+		if _, wrong := errors.AsType[*rule.Error](err); wrong {
+			continue // it was written before it would have been refused: it names nobody
+		}
+		if err != nil {
+			return fmt.Errorf("the rule of %s: %w", v.segment, err)
+		}
+		opened[by] = parsed
+		if c.rules != nil {
+			c.rules.Add(by, parsed)
+		}
+		if err := c.spend(parsed.Size() * parseSteps); err != nil {
+			return err
+		}
+	}
+	for _, v := range c.versions {
+		if v.rule == nil {
+			v.rule = opened[v.sealed.Event]
+		}
+	}
+	return nil
+}
+
+func (c *segmented) known(by id.Event) *rule.Rule {
+	if c.rules == nil {
+		return nil
+	}
+	return c.rules.Get(by)
+}
+
+const day = 24 * time.Hour
+
+func dayOf(t time.Time) time.Time { return t.UTC().Truncate(day) }
+
+// unfolded is how many more members versions have than their blocks say.
+const unfolded = `
+WITH unfolded AS MATERIALIZED (
+	SELECT f.number, sum(f.change) AS members
+	FROM segment_clients s JOIN segment_changes c ON c.client = s.client AND c.position > s.folded
+		CROSS JOIN LATERAL (SELECT unnest(c.entered), 1 UNION ALL SELECT unnest(c.went), -1) f (number, change)
+	WHERE s.client = $1 GROUP BY f.number)`
+
+// membersOf is how many members a version v has, beside unfolded.
+const membersOf = `(coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)
+	+ coalesce((SELECT u.members FROM unfolded u WHERE u.number = v.number), 0))::bigint`
+
+// numbers are those of the versions of a kind, in order.
+func (c *segmented) numbers(which func(*segmentVersion) bool) (numbers []int) {
+	for number, v := range c.versions {
+		if which(v) {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+// knownSchema is what rules ask of users beside their traits. Of a run that has not
+// completed, who is in its clusters does not count yet.
+const knownSchema = `
+CREATE INDEX segment_versions_restored ON segment_versions (client) WHERE serves AND blocked = '{}';
+CREATE TABLE segment_layers (
+	client      text COLLATE "C" NOT NULL,
+	id          text COLLATE "C" NOT NULL,
+	trait_paths text[] NOT NULL,
+	retired     boolean NOT NULL DEFAULT false,
+	PRIMARY KEY (client, id)
+);
+CREATE TABLE segment_consents (
+	client  text COLLATE "C" NOT NULL,
+	user_id text COLLATE "C" NOT NULL,
+	layer   text COLLATE "C" NOT NULL,
+	PRIMARY KEY (client, user_id, layer)
+);
+CREATE INDEX segment_consents_of_layer ON segment_consents (client, layer);
+CREATE TABLE segment_clustered (
+	client  text COLLATE "C" NOT NULL,
+	layer   text COLLATE "C" NOT NULL,
+	segment text COLLATE "C" NOT NULL, -- that the run is kept to; empty: to none
+	user_id text COLLATE "C" NOT NULL,
+	run     text COLLATE "C" NOT NULL,
+	attempt int NOT NULL,
+	cluster text COLLATE "C" NOT NULL,
+	counts  boolean NOT NULL,
+	PRIMARY KEY (client, layer, user_id, run, attempt)
+);
+CREATE INDEX segment_clustered_of_user ON segment_clustered (client, user_id);
+CREATE TABLE segment_acts (
+	client  text COLLATE "C" NOT NULL,
+	user_id text COLLATE "C" NOT NULL,
+	what    text COLLATE "C" NOT NULL, -- a type of interactions, or a campaign that was seen
+	newest  timestamptz NOT NULL,
+	times   timestamptz[] NOT NULL,
+	PRIMARY KEY (client, user_id, what)
+);
+CREATE INDEX segment_acts_old ON segment_acts (client, newest);`
+
+// asked is what rules ask of users beside their traits.
+type asked struct {
+	any      bool
+	acts     []string
+	clusters []string
+}
+
+func (a *asked) by(r *rule.Rule) {
+	a.acts, a.clusters = append(a.acts, r.Acts()...), append(a.clusters, r.Clusters()...)
+	a.any = a.any || len(a.acts) > 0 || len(a.clusters) > 0 || len(r.Layers()) > 0
+}
+
+func consentIn(layer id.ConsentLayer) string { return "consent " + string(layer) }
+
+func clustersOf(layer id.ConsentLayer) string { return "clusters " + string(layer) }
+
+func act(what string) string { return "act " + what }
+
+// note notes what the versions read.
+func (c *segmented) note() {
+	c.asked, c.readers, c.unnamed, c.set = asked{}, map[string][]*segmentVersion{}, true, rule.NewSet()
+	for _, v := range c.ordered {
+		if len(v.refers) > 0 {
+			v.reads = nil // others may be meant by what it refers to
+		}
+	}
+	for _, v := range c.ordered {
+		if v.rule != nil {
+			v.inSet = c.set.Add(v.rule)
+			c.asked.by(v.rule)
+			c.unnamed = c.unnamed && !v.rule.ReadsExternalID()
+		}
+		c.asked.any = c.asked.any || v.layer != ""
+		for _, what := range c.readsOf(v) {
+			c.readers[what] = append(c.readers[what], v)
+		}
+	}
+	c.wanted = c.wants(c.ordered)
+}
+
+// readsOf is what a version reads of a user, and what the versions that it refers to do.
+func (c *segmented) readsOf(v *segmentVersion) []string {
+	if v.reads != nil || v.rule == nil {
+		return v.reads
+	}
+	v.reads = slices.Clip(v.rule.Touched())
+	if v.layer != "" {
+		v.reads = append(v.reads, consentIn(v.layer))
+	}
+	for _, layer := range v.rule.Layers() {
+		v.reads = append(v.reads, consentIn(id.ConsentLayer(layer)))
+	}
+	for _, what := range v.rule.Acts() {
+		v.reads = append(v.reads, act(what))
+	}
+	if len(v.rule.Clusters()) > 0 {
+		v.reads = append(v.reads, clustersOf(v.layer))
+	}
+	for _, segment := range v.refers {
+		if to := c.referred(v, id.Segment(segment)); to != nil {
+			v.reads = append(v.reads, c.readsOf(to)...)
+		}
+	}
+	return v.reads
+}
+
+// wants are the members of the traits that some versions read; nil: all.
+func (c *segmented) wants(some []*segmentVersion) func(member string) bool {
+	var reads []string
+	for _, v := range some {
+		reads = append(reads, c.readsOf(v)...)
+	}
+	return rule.Members(reads)
+}
+
+// segmentLayer is a consent layer, as far as rules stand in it.
+type segmentLayer struct {
+	paths   []string
+	retired bool
+}
+
+const selectLayers = `SELECT id, trait_paths, retired FROM segment_layers WHERE client = $1`
+
+func (c *segmented) loadLayers(ctx context.Context) error {
+	c.layers = map[id.ConsentLayer]*segmentLayer{}
+	rows, _ := c.tx.Query(ctx, selectLayers, string(c.client)) // what it fails with, its rows end with
+	var layer id.ConsentLayer
+	var l segmentLayer
+	_, err := pgx.ForEachRow(rows, []any{readmodel.Text(&layer), &l.paths, &l.retired}, func() error {
+		one := l
+		c.layers[layer] = &one
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the layers of segments: %w", err)
+	}
+	return nil
+}
+
+// judges are versions of some that name anybody.
+func (c *segmented) judges(numbers []int) func(*segmentVersion) bool {
+	return func(v *segmentVersion) bool { return !v.isBlocked() && slices.Contains(numbers, v.number) }
+}
+
+// keys reads the keys of subjects of the client.
+func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]seal.WrappedKey, error) {
+	rows, err := c.tx.Query(ctx, subjectKeys, string(c.client), subjects)
+	if err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
+	}
+	found := map[string]seal.WrappedKey{}
+	var subject string
+	var key seal.WrappedKey
+	_, err = pgx.ForEachRow(rows, []any{&subject, readmodel.Text(&key.ID), readmodel.Text(&key.Under), &key.Wrapped}, func() error {
+		found[subject] = key
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
+	}
+	return found, nil
+}
+
+// referred is the version that another one means by a segment: the one that serves
+// where it serves itself, else the newest.
+func (c *segmented) referred(by *segmentVersion, segment id.Segment) *segmentVersion {
+	if !by.serves {
+		return c.newest[segment]
+	}
+	return c.served[segment]
+}
