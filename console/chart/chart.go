@@ -37,11 +37,11 @@ type Data struct {
 
 const (
 	width      = 720.0
-	left       = 52.0
+	left       = 52.0 // what the axis takes, as in console.css
 	bottom     = 196.0
 	top        = 12.0
 	widest     = 40.0 // a bar
-	letterWide = 7.0  // about
+	letterWide = 9.0  // about, of the larger letters of a picture that is drawn small
 	shown      = 7    // labels below the axis: more do not fit without smaller letters
 )
 
@@ -85,7 +85,10 @@ func (w Words) Line(d Data) template.HTML {
 	}
 	scale := b.open(d, highest)
 	x := func(i int) float64 {
-		return left + (width-left)*float64(i)/float64(max(len(d.Labels)-1, 1))
+		if len(d.Labels) == 1 {
+			return (left + width) / 2
+		}
+		return left + (width-left)*float64(i)/float64(len(d.Labels)-1)
 	}
 	for n, s := range d.Series {
 		var path strings.Builder
@@ -158,7 +161,10 @@ func Meter(share, expected float64, label string) template.HTML {
 		template.HTMLEscapeString(label), class, 240*min(max(share, 0), 1), mark))
 }
 
-type builder struct{ strings.Builder }
+type builder struct {
+	strings.Builder
+	axis strings.Builder // what stays in sight while the picture is scrolled
+}
 
 // add writes a piece; texts in it are escaped.
 func (b *builder) add(format string, args ...any) {
@@ -172,12 +178,12 @@ func (b *builder) add(format string, args ...any) {
 
 // wide puts a picture where it can be scrolled.
 func (b *builder) wide(w Words, newest bool, drawn string) {
-	end := ""
+	class := "wide"
 	if newest {
-		end = " data-end"
+		class = "wide newest"
 	}
-	b.add(`<div class="wide" tabindex="0" role="group" aria-label="%s"`, w.Chart)
-	fmt.Fprintf(b, "%s>%s</div>", end, drawn)
+	b.add(`<div class="%s" tabindex="0" role="group" aria-label="%s">`, class, w.Chart)
+	fmt.Fprintf(b, "%s</div>", drawn)
 }
 
 // table begins the table of a picture, and its head.
@@ -199,9 +205,15 @@ func (b *builder) open(d Data, highest float64) (scale float64) {
 	}
 	ceiling := step * max(math.Ceil(highest/step), 1)
 	scale = (bottom - top) / ceiling
+	fmt.Fprintf(&b.axis, `<svg class="axis" viewBox="0 0 %.0f 220" aria-hidden="true"><rect width="%.0f" height="%.0f"/>`, left, left-2, bottom+6)
 	for v := 0.0; v <= ceiling+step/2; v += step {
 		y := bottom - v*scale
-		b.add(`<line class="grid" x1="%.0f" x2="720" y1="%.1f" y2="%.1f"/><text x="%.0f" y="%.1f" text-anchor="end">%s</text>`, left, y, y, left-8, y+4, figure(v, places))
+		b.add(`<line class="grid" x1="%.0f" x2="720" y1="%.1f" y2="%.1f"/>`, left, y, y)
+		text := figure(v, places)
+		if ceiling >= 10_000 {
+			text = brief(v)
+		}
+		fmt.Fprintf(&b.axis, `<text x="%.0f" y="%.1f" text-anchor="end">%s</text>`, left-8, y+4, text)
 	}
 	return scale
 }
@@ -216,6 +228,7 @@ func (b *builder) close(w Words, d Data, x func(i int) float64) template.HTML {
 		}
 	}
 	b.add("</svg>")
+	fmt.Fprintf(&b.Builder, "%s</svg>", b.axis.String())
 	var all builder
 	if len(d.Series) > 1 {
 		all.add(`<ul class="key">`)
@@ -254,6 +267,19 @@ func nice(v float64) float64 {
 		}
 	}
 	return 10 * unit
+}
+
+// brief writes a number of many digits in few, as in 1.5M.
+func brief(v float64) string {
+	for _, unit := range []struct {
+		of   float64
+		sign string
+	}{{1e12, "tn"}, {1e9, "bn"}, {1e6, "M"}, {1e3, "k"}} {
+		if v >= unit.of {
+			return strconv.FormatFloat(v/unit.of, 'g', 4, 64) + unit.sign
+		}
+	}
+	return figure(v, 0)
 }
 
 // figure writes a number with separators.

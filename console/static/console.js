@@ -95,9 +95,6 @@ for (const rule of document.querySelectorAll("[data-count]")) {
 // On a narrow screen the rail is a bar, which shows where one is.
 document.querySelector(".rail [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
-// So does a picture of days: the newest are at its end.
-for (const picture of document.querySelectorAll("[data-end]")) picture.scrollLeft = picture.scrollWidth;
-
 // "/" finds.
 addEventListener("keydown", (e) => {
   const find = document.querySelector("input[name=find]");
