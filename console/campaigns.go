@@ -203,7 +203,7 @@ func (p *page) campaign() error {
 		return err
 	}
 	layout := map[string]string{"hour": "2 Jan 15:04", "day": "2 Jan", "week": "2 Jan", "month": "Jan 2006"}[interval]
-	shown := chart.Data{Title: say("campaign.engagement_by", interval), Label: say("campaign.from"), Newest: true, Series: []chart.Series{{Name: say("campaign.series_clicks")}, {Name: say("campaign.series_conversions")}, {Name: say("campaign.impressions_without_either")}}}
+	shown := chart.Data{Title: say("campaign.engagement_by", interval), Label: say("campaign.from"), Newest: true, Series: []chart.Series{{Name: say("campaign.series_impressions")}, {Name: say("campaign.series_clicks")}, {Name: say("campaign.series_conversions")}}}
 	spent := chart.Data{Label: say("campaign.from"), Newest: true, Places: decimals(one.Currency), Series: []chart.Series{{Name: say("campaign.spent", one.Currency)}}}
 	unit := float64(1)
 	for range decimals(one.Currency) {
@@ -213,7 +213,7 @@ func (p *page) campaign() error {
 	for _, i := range came.Series {
 		label := i.Start.In(zoneOf(p.r)).Format(layout)
 		shown.Labels, spent.Labels = append(shown.Labels, label), append(spent.Labels, label)
-		for n, v := range []int64{i.Clicks, i.Conversions, max(i.Impressions-i.Engaged, 0)} {
+		for n, v := range []int64{i.Impressions, i.Clicks, i.Conversions} {
 			shown.Series[n].Values = append(shown.Series[n].Values, float64(v))
 		}
 		total += float64(i.SpentMinor) / unit

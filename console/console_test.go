@@ -192,3 +192,14 @@ func TestWhatIsTheSameForEverybodyIsCompressed(t *testing.T) {
 		}
 	}
 }
+
+// A trait that is false or 0 is there; one that is not there is said to be so.
+func TestAValueThatIsFalseIsThere(t *testing.T) {
+	t.Parallel()
+	traits := map[string]any{"newsletter": false, "rides": 0.0}
+	for path, want := range map[string]string{"newsletter": "false", "rides": "0", "city": ""} {
+		if got := valueOf(traits, path); got != want {
+			t.Errorf("%s: %q, not %q", path, got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	kindred "kindred/sdk/go"
@@ -43,19 +44,20 @@ func (p *page) firstSteps() error {
 		delivered = len(sent.Data) > 0
 	}
 	var user, hook string
+	open, test := Path+"users", Path+"webhooks"
 	if len(users.Data) > 0 {
-		user = users.Data[0].ExternalID
+		user, open = users.Data[0].ExternalID, open+"/"+url.PathEscape(users.Data[0].ID)
 	}
 	if len(hooks.Data) > 0 {
-		hook = hooks.Data[0].ID
+		hook, test = hooks.Data[0].ID, test+"/"+url.PathEscape(hooks.Data[0].ID)
 	}
 	calls := snippets(p.PublicURL, p.who.Client, user, hook)
 	steps := []step{
 		{say("first_steps.make_an_api_key"), say("first_steps.your_servers_exchange_it"), len(keys.Data) > 0, Path + "developers", say("first_steps.make_a_key"), calls[0]},
 		{say("first_steps.add_your_first_users"), say("first_steps.drop_a_file_of"), len(users.Data) > 0, Path + "users#add", say("common.add_users"), calls[1]},
-		{say("first_steps.see_who_is_alike"), say("first_steps.open_a_user_the"), len(events.Data) > 0, Path + "users", say("first_steps.open_a_user"), calls[2]},
+		{say("first_steps.see_who_is_alike"), say("first_steps.open_a_user_the"), len(events.Data) > 0, open, say("first_steps.open_a_user"), calls[2]},
 		{say("first_steps.subscribe_an_endpoint"), say("first_steps.your_server_is_told"), len(hooks.Data) > 0, Path + "webhooks#add", say("first_steps.add_an_endpoint"), calls[3]},
-		{say("first_steps.receive_a_delivery"), say("first_steps.send_a_test_and"), delivered, Path + "webhooks", say("first_steps.send_a_test"), calls[4]},
+		{say("first_steps.receive_a_delivery"), say("first_steps.send_a_test_and"), delivered, test, say("first_steps.send_a_test"), calls[4]},
 	}
 	done := 0
 	for _, s := range steps {
@@ -63,8 +65,9 @@ func (p *page) firstSteps() error {
 			done++
 		}
 	}
+	todo := slices.IndexFunc(steps, func(s step) bool { return !s.Done })
 	return p.show("first-steps", "Overview", say("common.first_steps"), map[string]any{
-		"Steps": steps, "Done": done,
+		"Steps": steps, "Done": done, "Next": todo,
 	})
 }
 

@@ -19,7 +19,7 @@ func (s *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"t": tell, "say": say, "mark": func() template.URL { return mark }, "asset": s.assetPath, "rail": rail,
 		"num": number, "pct": percent, "share": func(percentile *float64) float64 { return *percentile / 100 }, "score": score,
-		"when": when, "stamp": stamp, "input": inputTime, "seconds": seconds, "money": money, "tone": tone, "json": indented, "value": plainValue,
+		"when": when, "hour": hour, "valueOf": valueOf, "stamp": stamp, "input": inputTime, "seconds": seconds, "money": money, "tone": tone, "json": indented, "value": plainValue,
 		"deref": deref, "ways": ways, "path": url.PathEscape, "of": func(pairs ...any) map[string]any {
 			made := map[string]any{}
 			for i := 0; i+1 < len(pairs); i += 2 {
@@ -223,6 +223,14 @@ func when(at any, zone *time.Location, now time.Time) template.HTML {
 		t.UTC().Format(time.RFC3339Nano), template.HTMLEscapeString(stamp(t, zone)), text))
 }
 
+// hour writes a time of which only the hour is known.
+func hour(at *time.Time, zone *time.Location, now time.Time) template.HTML {
+	if at != nil && now.Sub(*at) < time.Hour {
+		return template.HTML(say("developers.this_hour")) //nolint:gosec // our own words
+	}
+	return when(at, zone, now)
+}
+
 // seconds writes a duration in its largest unit.
 func seconds(d time.Duration) string {
 	switch {
@@ -302,6 +310,14 @@ func plainValue(v any) string {
 		return fmt.Sprint(v)
 	}
 	return string(out)
+}
+
+// valueOf is a trait as people read it, false and 0 too; "": it is not there.
+func valueOf(traits map[string]any, path string) string {
+	if v, there := traits[path]; there {
+		return plainValue(v)
+	}
+	return ""
 }
 
 func deref(v any) any {

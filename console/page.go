@@ -27,6 +27,7 @@ type page struct {
 
 	refused          *Problem // of the form that this page answers
 	changed, granted string   // the layer whose form this is
+	about            string   // what was to be ended, by a form that is refused
 }
 
 // view is what the layout shows of a page.
@@ -35,6 +36,7 @@ type view struct {
 	Section string // of the rail that is current
 	Who     identity
 	Problem *Problem
+	About   string // what was to be ended, by a form that was refused
 	Notice  string // what was done
 	Form    url.Values
 	Key     string // of the forms of this page: sent twice, it takes effect once
@@ -186,7 +188,7 @@ func (p *page) write(status int, name string, v view) {
 	if v.Problem != nil {
 		status = v.Problem.Status
 	}
-	v.Form = p.r.Form
+	v.About, v.Form = p.about, p.r.Form
 	if v.Form == nil {
 		v.Form = p.r.URL.Query()
 	}

@@ -68,6 +68,7 @@ func (p *page) deleteSandbox() error {
 		return err
 	}
 	if p.form("confirm") != found.Name {
+		p.about = found.ID
 		return p.again(invalid("confirm", say("settings.type_the_name")), p.settings)
 	}
 	if err := p.api.Sandboxes.Delete(p.r.Context(), found.ID); err != nil {

@@ -176,6 +176,7 @@ func (p *page) retireLayer() error {
 		return p.again(err, p.settings)
 	}
 	if p.form("confirm") != layer.Name {
+		p.about = layer.ID
 		return p.again(invalid("confirm", say("settings.type_the_layer")), p.settings)
 	}
 	if err := p.api.Consent.RetireLayer(p.r.Context(), layer.ID); err != nil {

@@ -59,8 +59,16 @@ async function opened(account) {
 
 test("every page is accessible and fits, in light and dark, wide and narrow", async () => {
   const { page, hand, complaints, close } = await opened(full.account);
-  const wrong = [], more = [`/console/imports/${full.begun.id}`, `/console/webhooks/${full.failing.id}`, `/console/users/${full.user.id}`, `/console/clusters/${full.cluster.id}`, "/console/account"];
-  const seen = await walk(hand, more, async (at) => { wrong.push(...await everyWay(page, at)); });
+  const wrong = [], documentation = new Set(), more = [`/console/imports/${full.begun.id}`, `/console/webhooks/${full.failing.id}`, `/console/users/${full.user.id}`, `/console/clusters/${full.cluster.id}`, "/console/account"];
+  const seen = await walk(hand, more, async (at) => {
+    wrong.push(...await everyWay(page, at));
+    for (const link of await page.evaluate(() => Array.from(document.querySelectorAll('a[href^="/docs"]'), (a) => a.getAttribute("href")))) documentation.add(link);
+  });
+  for (const link of documentation) {
+    const answer = await fetch(url + link), [, part] = link.split("#");
+    if (!answer.ok || part && !(await answer.text()).includes(`id="${part}"`)) wrong.push(`${link} leads nowhere`);
+  }
+  assert.ok(documentation.size > 8, `${documentation.size} links`);
   assert.deepEqual(wrong, []);
   assert.deepEqual(complaints, []);
 

@@ -21,6 +21,10 @@ if (navigator.clipboard) for (const sample of document.querySelectorAll("pre, .s
   sample.after(button);
 }
 
+// A form that was refused begins at what is wrong in it.
+for (const wrong of document.querySelectorAll(".wrong")) wrong.closest("label, fieldset")?.querySelector("input, select, textarea")?.setAttribute("aria-invalid", "true");
+document.querySelector("[aria-invalid]")?.focus();
+
 // Forms are sent once.
 for (const form of document.querySelectorAll("form[method=post]")) form.addEventListener("submit", () => {
   for (const button of form.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
@@ -189,7 +193,7 @@ async function verify({ event, proof, keys, client }) {
     fn >>= 1n; sn >>= 1n;
   }
   if (sn !== 0n || hex(r) !== proof.root) return say("bad", words.the_event_is_not);
-  say("good", put(words.it_is_in_the, proof.size));
+  say("good", put(words.it_is_in_the, proof.size.toLocaleString("en")));
 
   // The head: a JWS over the root, with a published key.
   const [head, payload, signature] = proof.head.split(".");
@@ -215,13 +219,13 @@ async function verify({ event, proof, keys, client }) {
     if (kept.root !== proof.root) return say("bad", words.the_history_is_not);
     say("good", words.it_is_the_head);
   } else if (kept.size > proof.size) {
-    return say("bad", put(words.this_browser_kept_a, kept.size));
+    return say("bad", put(words.this_browser_kept_a, kept.size.toLocaleString("en")));
   } else if (proof.from_size !== kept.size) {
     location.replace(location.pathname + "?from_size=" + kept.size);
     return;
   } else if (!await consistent(BigInt(kept.size), BigInt(proof.size), bytes(kept.root), bytes(proof.root), (proof.consistency ?? []).map(bytes))) {
     return say("bad", words.the_history_does_not);
-  } else say("good", put(words.it_begins_with_the, kept.size));
+  } else say("good", put(words.it_begins_with_the, kept.size.toLocaleString("en")));
   localStorage.setItem(place, JSON.stringify({ size: proof.size, root: proof.root }));
 
   async function consistent(first, second, one, two, path) {
