@@ -31,7 +31,7 @@ var rules = map[string][]string{
 	"domain/ranking":       {"domain/splitmix"},
 	"domain/pacing":        {},
 	"domain/clustering":    {"domain/splitmix", "domain/traits", "panics"},
-	"domain/event":         {"domain/id"},
+	"domain/event":         {"domain/id", "panics"},
 	"domain":               {"domain/id", "domain/fault", "domain/event"},
 	"eventstore":           {"errgroup", "domain/event", "domain/id", "eventstore/seal"},
 	"eventstore/seal":      {"coalesce", "domain/event", "domain/id"},

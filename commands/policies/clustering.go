@@ -217,7 +217,9 @@ func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup
 		t.active[next.Run] = turn{next.Client, cancel}
 		delete(t.over, next.Run)
 		working.Go(func() {
-			t.carryOut(running, next, t.memory)
+			if err := panics.Caught(func() error { t.carryOut(running, next, t.memory); return nil }); err != nil {
+				c.Logger.ErrorContext(ctx, "turn of a clustering run broken off", "run", next.Run, "client", next.Client, "error", err)
+			}
 			t.done <- next
 		})
 	}

@@ -767,3 +767,29 @@ func (q *quarantined) Next(_ context.Context, except []id.Run) ([]OpenRun, error
 }
 
 func (q *quarantined) Ended(context.Context, map[id.Run]id.Client) ([]id.Run, error) { return nil, nil }
+
+// Folding what a run has recorded is outside of its attempts, whose panics fail it.
+func TestARunThatPanicsKeepsNoOtherFromItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := []OpenRun{{Client: "cli_bad", Run: "run_bad"}, {Client: "cli_good", Run: "run_good"}}
+		turns := map[id.Run]int{}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		c := &Clustering{Now: time.Now, Logger: slog.New(slog.DiscardHandler), Slots: 1}
+		c.drive(ctx, stage{
+			slots: 1,
+			next: func(_ context.Context, except []id.Run) ([]OpenRun, error) {
+				return slices.DeleteFunc(slices.Clone(runs), func(r OpenRun) bool { return slices.Contains(except, r.Run) }), nil
+			},
+			ended: func(context.Context, map[id.Run]id.Client) ([]id.Run, error) { return nil, nil },
+			carryOut: func(_ context.Context, run OpenRun, _ *memory) {
+				if turns[run.Run]++; run.Run == "run_bad" {
+					panic("it cannot be folded")
+				}
+			},
+		})
+		if turns["run_bad"] < 3 || turns["run_good"] != turns["run_bad"] {
+			t.Errorf("in a minute the runs had turns: %v", turns)
+		}
+	})
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"kindred/panics"
 )
 
 // Personal is a field that names or describes a person, or is a secret.
@@ -87,10 +89,10 @@ func (b *Box) UnmarshalJSON(data []byte) error {
 }
 
 // Opened takes the plaintext of the box, as it was sealed, and upcasts it to
-// the newest shape.
-func (p *Personal) Opened(plain []byte) ([]byte, error) {
+// the newest shape. As in [Registry.Decode], a panic is an error.
+func (p *Personal) Opened(plain []byte) (newest []byte, err error) {
+	defer panics.Catch(&err)
 	for _, upcast := range p.upcasters {
-		var err error
 		if plain, err = upcast(plain); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"kindred/panics"
 )
 
 // ErrUnknown is returned for a type or a version that this release does not
@@ -122,25 +124,33 @@ func (r *Registry) Types() map[string]int {
 }
 
 // Decode reads what was stored as name and version, upcast to the newest
-// shape. It fails with ErrUnknown for what a newer release wrote.
+// shape. It fails with ErrUnknown for what a newer release wrote. A panic is an
+// error, too: no caller has to end for what one client's event holds.
 func (r *Registry) Decode(name string, version int, data []byte) (Event, error) {
 	d, found := r.byName[name]
 	if !found || version > d.version || version < 1 {
 		return nil, fmt.Errorf("%w: %s version %d", ErrUnknown, name, version)
 	}
+	e, err := d.read(version, data)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", name, err)
+	}
+	return e, nil
+}
+
+func (d definition) read(version int, data []byte) (e Event, err error) {
+	defer panics.Catch(&err)
 	for v := version; v < d.version; v++ {
 		up, found := d.upcasters[v]
 		if !found {
 			continue // only a sealed field changed
 		}
-		var err error
 		if data, err = up(data); err != nil {
-			return nil, fmt.Errorf("upcast %s from version %d: %w", name, v, err)
+			return nil, fmt.Errorf("upcast from version %d: %w", v, err)
 		}
 	}
-	e, err := d.decode(data)
-	if err != nil {
-		return nil, fmt.Errorf("decode %s: %w", name, err)
+	if e, err = d.decode(data); err != nil {
+		return nil, err
 	}
 	bearer, ok := e.(PersonalData)
 	if !ok || len(d.sealed) == 0 {

@@ -92,6 +92,30 @@ func TestALiftThatFailsIsAnError(t *testing.T) {
 	}
 }
 
+func TestALiftThatPanicsIsAnError(t *testing.T) {
+	panics := func([]byte) ([]byte, error) { panic("seven") }
+	r := newRegistry([]definition{define[moved]("test.moved", 2, upcastSealed(1, "note", panics),
+		upcast(1, func(old json.RawMessage) (json.RawMessage, error) {
+			if string(old) == "null" {
+				return panics(nil)
+			}
+			return old, nil
+		}))})
+	says := func(err error) bool {
+		return err != nil && strings.Contains(err.Error(), "panic: seven") && !errors.Is(err, ErrUnknown)
+	}
+	if _, err := r.Decode("test.moved", 1, []byte(`null`)); !says(err) || !strings.Contains(err.Error(), "test.moved") {
+		t.Errorf("got %v", err)
+	}
+	e, err := r.Decode("test.moved", 1, []byte(`{"note":{"key":"k"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if note, err := e.(moved).Note.Opened(nil); !says(err) {
+		t.Errorf("got %q, %v", note, err)
+	}
+}
+
 func TestWhatANewerReleaseWroteIsUnknown(t *testing.T) {
 	for _, r := range []*Registry{All(), movedRegistry()} {
 		for name, version := range map[string]int{"test.moved": 4, "client.renamed": 2, "client.dissolved": 1, "": 1} {

@@ -273,6 +273,9 @@ func TestARestoredLogIsRefused(t *testing.T) {
 	shorter.passed(t, "names_2", shorter.rename(t, acme, "another way"))
 }
 
+// What was never written: version 1 always had settings, to which its upcaster adds one.
+const panicType, panicData = "client.settings_changed", `{"client_id":"cli_acme","settings":null}`
+
 func TestAPoisonEventStopsOneClient(t *testing.T) {
 	renaming := func(name string) []byte {
 		data, _ := json.Marshal(map[string]any{"client_id": acme, "name": name})
@@ -280,13 +283,15 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		projection names
+		eventType  string
 		data       []byte
 	}{
-		"an error of the projection":  {names{before: always("bad", func() error { return errTest })}, renaming("bad")},
-		"a panic":                     {names{before: always("bad", func() error { panic("index out of range") })}, renaming("bad")},
-		"a constraint":                {names{}, renaming("forbidden")},
-		"a NUL that text cannot hold": {names{}, renaming("a\x00b")},
-		"data that cannot be read":    {names{}, []byte(`{"name": 7`)},
+		"an error of the projection":  {names{before: always("bad", func() error { return errTest })}, "client.renamed", renaming("bad")},
+		"a panic":                     {names{before: always("bad", func() error { panic("index out of range") })}, "client.renamed", renaming("bad")},
+		"a panic while it is read":    {names{}, panicType, []byte(panicData)},
+		"a constraint":                {names{}, "client.renamed", renaming("forbidden")},
+		"a NUL that text cannot hold": {names{}, "client.renamed", renaming("a\x00b")},
+		"data that cannot be read":    {names{}, "client.renamed", []byte(`{"name": 7`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
@@ -295,7 +300,7 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 			runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
 			w.rename(t, acme, "good")
 			w.rename(t, bolt, numbered("bolt", 3)...)
-			poison := w.append(t, acme, "client.renamed", 1, c.data)
+			poison := w.append(t, acme, c.eventType, 1, c.data)
 			w.rename(t, acme, "not reached")
 			w.rename(t, bolt, numbered("bolt", 3)...)
 			stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, c.projection) })
@@ -305,7 +310,7 @@ func TestAPoisonEventStopsOneClient(t *testing.T) {
 			stop()
 			third := id.Client("cli_third")
 			w.rename(t, acme, "not reached either")
-			w.append(t, third, "client.renamed", 1, c.data)
+			w.append(t, third, c.eventType, 1, c.data)
 			last := w.rename(t, bolt, "and on")
 			background(t, func(ctx context.Context) error { return runner.Run(ctx, c.projection) }) // remembers
 			w.passed(t, "names_2", last)

@@ -165,21 +165,25 @@ func TestWhatKeepsFailingStopsLoudlyAndSkipsNothing(t *testing.T) {
 }
 
 func TestAnUnreadableEventIsNotSkippedByAPolicy(t *testing.T) {
-	w := newFixture(t)
-	before := w.rename(t, acme, "one")
-	w.append(t, acme, "client.renamed", 1, []byte(`{"name": 7`))
-	w.rename(t, bolt, "after")
-	var logged syncBuffer
-	runner := w.runner("a")
-	runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
-	messages := subscribe(t, &projector.Subscriber{Runner: runner})
-	next(t, messages).Ack()
-	w.passed(t, "policy_match", before)
-	testkit.Eventually(t, "it is told", func() bool { return strings.Contains(logged.String(), "decode client.renamed") })
-	select {
-	case m := <-messages:
-		t.Errorf("got %q", nameOf(t, m))
-	default:
+	for eventType, data := range map[string]string{"client.renamed": `{"name": 7`, panicType: panicData} {
+		t.Run(eventType, func(t *testing.T) {
+			w := newFixture(t)
+			before := w.rename(t, acme, "one")
+			w.append(t, acme, eventType, 1, []byte(data))
+			w.rename(t, bolt, "after")
+			var logged syncBuffer
+			runner := w.runner("a")
+			runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
+			messages := subscribe(t, &projector.Subscriber{Runner: runner})
+			next(t, messages).Ack()
+			w.passed(t, "policy_match", before)
+			testkit.Eventually(t, "it is told", func() bool { return strings.Contains(logged.String(), "decode "+eventType) })
+			select {
+			case m := <-messages:
+				t.Errorf("got %q", nameOf(t, m))
+			default:
+			}
+		})
 	}
 }
 
