@@ -80,6 +80,9 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if err := b.keys.store(ctx, tx); err != nil {
 		return err
 	}
+	if err := b.forgetClients(ctx, tx); err != nil {
+		return err
+	}
 	if b.stopped {
 		if _, err := tx.Exec(ctx, notifyQueue); err != nil {
 			return fmt.Errorf("wake the workers: %w", err)
@@ -148,6 +151,7 @@ type enqueuing struct {
 
 	rows    []queued
 	moved   []event.ClockMoved
+	deleted []id.Client
 	stopped bool
 }
 

@@ -170,3 +170,19 @@ func TestARolledBackBatchLeavesNothing(t *testing.T) {
 		t.Errorf("%d rows are left", n)
 	}
 }
+
+func TestOfADeletedClientNothingIsKept(t *testing.T) {
+	r := newFixture(t, Config{})
+	client, other := r.client(), r.client()
+	settings := func(of id.Client) eventstore.Recorded {
+		return r.recorded(of, event.ClientSettingsChanged{Client: of, Settings: event.Settings{WebhookUserIDs: "external_id"}})
+	}
+	r.apply(settings(client), settings(other))
+	r.apply(r.recorded(client, event.ClockMoved{Client: client}), r.recorded(client, event.ClientDeleted{Client: client}))
+	if n := r.count(`SELECT count(*) FROM dispatch_clients WHERE client = $1`, client); n != 0 {
+		t.Errorf("%d rows of the deleted one", n)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_clients WHERE client = $1`, other); n != 1 {
+		t.Errorf("%d rows of the other one", n)
+	}
+}

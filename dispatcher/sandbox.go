@@ -36,8 +36,22 @@ func (b *enqueuing) moveClocks(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+const deleteClients = `DELETE FROM dispatch_clients WHERE client = ANY($1)`
+
+// forgetClients forgets what is known of clients as a whole that were deleted.
+func (b *enqueuing) forgetClients(ctx context.Context, tx pgx.Tx) error {
+	if len(b.deleted) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, deleteClients, b.deleted); err != nil {
+		return fmt.Errorf("forget deleted clients: %w", err)
+	}
+	return nil
+}
+
 // delete removes the subscriptions of a client that was deleted.
 func (b *enqueuing) delete(rec eventstore.Recorded) {
+	b.deleted = append(b.deleted, rec.Client)
 	for _, e := range b.byClient[rec.Client] {
 		if e.State != removed {
 			e.changedAt = b.really(rec)

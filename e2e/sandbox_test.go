@@ -276,7 +276,7 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	})
 	testkit.Eventually(t, "no read model has it", func() bool {
 		left := 0
-		for _, table := range append(tablesWithClients(t, db), "idempotency", "feed_snapshots", "request_log", "request_omissions", "match_queue", "match_sweeps") {
+		for _, table := range append(tablesWithClients(t, db), "idempotency", "feed_snapshots", "request_log", "request_omissions", "match_queue", "match_sweeps", "dispatch_clients") {
 			left += count(`SELECT count(*) FROM ` + table + ` WHERE client = $1`)
 		}
 		return left == 0
