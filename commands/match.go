@@ -57,7 +57,7 @@ type Filter interface {
 	// its first members, or reads more than a layer permits.
 	Ready(ctx context.Context, client id.Client, eventual bool, pointer string, segment id.Segment, within event.Within) error
 	// CheckNamed refuses a rule, at a place of a request, that names a segment of another
-	// consent layer than its own, or one that is blocked or judges its first members.
+	// consent layer than its own, or one that is not there, is blocked or judges its first members.
 	CheckNamed(ctx context.Context, client id.Client, eventual bool, pointer string, r *rule.Rule, layer id.ConsentLayer) error
 }
 
@@ -81,7 +81,7 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 		if err != nil {
 			return Matches{}, err
 		}
-		if asked, err = rule.ParseWithin("/filter", in.Filter, rule.Pairs, bounds); err != nil {
+		if asked, err = c.parse(ctx, call.Client, "/filter", in.Filter, rule.Pairs, bounds); err != nil {
 			return Matches{}, err
 		}
 		if err := c.Filter.CheckNamed(ctx, call.Client, false, "/filter", asked, in.Layer); err != nil {

@@ -180,7 +180,7 @@ func (c *Commands) refersOf(ctx context.Context, client id.Client, text string, 
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := rule.ParseWithin("/rule", text, rule.Users, bounds)
+	parsed, err := c.parse(ctx, client, "/rule", text, rule.Users, bounds)
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +188,18 @@ func (c *Commands) refersOf(ctx context.Context, client id.Client, text string, 
 		refers = append(refers, id.Segment(segment))
 	}
 	return refers, nil
+}
+
+// parse reads a rule at a place of a request, which reads nothing beyond some bounds, and asks
+// for consent layers that are there.
+func (c *Commands) parse(ctx context.Context, client id.Client, pointer, text string, scope rule.Scope, bounds rule.Bounds) (*rule.Rule, error) {
+	parsed, err := rule.ParseWithin(pointer, text, scope, bounds)
+	if err != nil {
+		return nil, err
+	}
+	return parsed, parsed.CheckLayers(pointer, func(layer string) error {
+		return c.CheckConsentLayer(ctx, client, id.ConsentLayer(layer))
+	})
 }
 
 // bounds are what a rule may read of a client's users, under a consent layer or none.

@@ -206,6 +206,45 @@ func TestARuleOfASegmentIsChecked(t *testing.T) {
 	}
 }
 
+// Wherever a rule is read that names a layer or a segment which is not there, it says which.
+// One that was recorded before the layer was retired goes on without it.
+func TestARuleNamesLayersAndSegmentsThatAreThere(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(5, groups)
+	layer, retired, others := a.createLayer("age"), a.createLayer("age"), shared(t).signUp().createLayer("age")
+	before := a.segment("Before", fmt.Sprintf(`!granted(%q)`, retired.ID))
+	a.send("DELETE", layersPath+"/"+string(retired.ID), nil)
+	for name, rule := range map[string]string{
+		"lay_0123456789abcdefghijklmnoo": `granted("lay_0123456789abcdefghijklmnoo")`,
+		string(retired.ID):               fmt.Sprintf(`granted(%q) || !granted(%q)`, layer.ID, retired.ID),
+		string(others.ID):                fmt.Sprintf(`granted(%q)`, others.ID),
+		"seg_0123456789abcdefghijklmnoo": `in_segment("seg_0123456789abcdefghijklmnoo")`,
+	} {
+		filter := "filter=" + url.QueryEscape(rule)
+		for what, got := range map[string]answer{
+			"make /rule":     a.send("POST", segmentsPath, map[string]any{"name": "S", "rule": rule}),
+			"change /rule":   a.send("PATCH", before, map[string]any{"rule": rule}),
+			"preview /rule":  a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": rule}),
+			"match /filter":  a.send("POST", "/api/v1/users/ext:u0/matches", map[string]any{"filter": rule}),
+			"users filter":   a.get("/api/v1/users?" + filter),
+			"feed filter":    a.get("/api/v1/users/ext:u0/feed?" + filter),
+			"layered /rule":  a.send("POST", segmentsPath, map[string]any{"name": "S", "rule": rule, "consent_layer_id": layer.ID}),
+			"layered filter": a.get("/api/v1/users/ext:u0/feed?consent_layer_id=" + string(layer.ID) + "&" + filter),
+		} {
+			_, pointer, _ := strings.Cut(what, " ")
+			problem := wantProblem(t, http.StatusUnprocessableEntity, "invalid", got)
+			if len(problem.Errors) != 1 || problem.Errors[0].Pointer != pointer || !strings.Contains(problem.Errors[0].Detail, name+", and there is no such") {
+				t.Errorf("%s, %s: %+v", what, rule, problem.Errors)
+			}
+		}
+	}
+	wantDone(t, a.send("PATCH", before, map[string]any{"name": "Renamed"}))
+	if got := want[httpapi.Segment](t, http.StatusOK, a.get(before)); got.Name != "Renamed" || got.State != httpapi.SegmentReady || got.Members != 5 {
+		t.Errorf("what was recorded before: %+v", got)
+	}
+}
+
 func TestSegmentsAreMadeAndFollowedOnTheCommandLine(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

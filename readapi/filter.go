@@ -97,6 +97,12 @@ func (a *API) rule(ctx context.Context, pointer, text string, scope rule.Scope, 
 	if err != nil {
 		return nil, err
 	}
+	if err := parsed.CheckLayers(pointer, func(layer string) error {
+		_, err := projections.Consent{Reader: a.Reader}.Layer(ctx, client, eventual, id.ConsentLayer(layer))
+		return err
+	}); err != nil {
+		return nil, err
+	}
 	return parsed, segments.Model{Reader: a.Reader}.CheckNamed(ctx, client, eventual, pointer, parsed, layer.ID)
 }
 

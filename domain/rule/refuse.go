@@ -35,6 +35,22 @@ func (r *Rule) CheckAt(pointer string, bounds Bounds) error {
 	return nil
 }
 
+// CheckLayers refuses a rule, at a place of a request, that asks whether a consent layer is
+// granted which is not there: exists fails with a fault of kind Missing then.
+// Faults: invalid.
+func (r *Rule) CheckLayers(pointer string, exists func(layer string) error) error {
+	for _, layer := range r.layers {
+		err := exists(layer)
+		if fault.Of(err, fault.Missing) {
+			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "granted names " + layer + ", and there is no such consent layer"})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Permitted refuses a rule at a place of a request that reads of users what a consent
 // layer, of some paths, does not permit.
 // Faults: invalid.

@@ -626,8 +626,8 @@ FROM segments s LEFT JOIN LATERAL (
 WHERE s.client = $1 AND s.id = ANY($2)`
 
 // CheckNamed refuses a rule at a place of a request that names a segment of another
-// consent layer than its own, or one that is blocked or judges its first members: whom that
-// names is not known.
+// consent layer than its own, or one that is not there, is blocked or judges its first
+// members: whom that names is not known.
 // Faults: building, invalid, quarantined, segment_building, stale.
 func (m Model) CheckNamed(ctx context.Context, client id.Client, eventual bool, pointer string, r *rule.Rule, layer id.ConsentLayer) error {
 	if len(r.Segments()) == 0 {
@@ -641,6 +641,14 @@ func (m Model) CheckNamed(ctx context.Context, client id.Client, eventual bool, 
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, namedSegments, []any{r.Segments()}, func(r *row) []any {
 		return []any{readmodel.Text(&r.segment), readmodel.Text(&r.layer), &r.blocked, &r.counts}
 	})
+	if err != nil {
+		return err
+	}
+	for _, named := range r.Segments() {
+		if !slices.ContainsFunc(found, func(s row) bool { return string(s.segment) == named }) {
+			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "in_segment names " + named + ", and there is no such segment"})
+		}
+	}
 	for _, s := range found {
 		switch {
 		case s.layer != layer:
