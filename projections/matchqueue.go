@@ -283,14 +283,14 @@ WITH gone AS (
 	WHERE q.client = $1 AND q.user_id = d.user_id AND q.position = d.position RETURNING q.user_id
 )
 UPDATE match_sweeps SET done = done + n, recorded = recorded + $4 FROM (SELECT count(*) AS n FROM gone) counted WHERE client = $1 AND n > 0`
-	failedQueued = `UPDATE match_queue SET attempts = attempts + 1 WHERE client = $1 AND user_id = $2`
+	failedQueued = `UPDATE match_queue SET attempts = attempts + 1 WHERE client = $1 AND user_id = $2 AND position = $3`
 	finishBatch  = `
 UPDATE match_sweeps SET began_at = CASE WHEN everyone_before IS NOT NULL OR EXISTS (SELECT FROM match_queue q WHERE q.client = $1) THEN began_at END
 WHERE client = $1`
 )
 
-// finish takes those who are done out of the queue, unless they have changed
-// meanwhile; the one that failed waits behind the others.
+// finish takes those who are done out of the queue, and has the one that failed wait behind
+// the others, unless they have changed meanwhile.
 func (m MatchQueue) finish(ctx context.Context, client id.Client, waiting []QueuedUser, done, recorded int, failed bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
@@ -301,7 +301,7 @@ func (m MatchQueue) finish(ctx context.Context, client id.Client, waiting []Queu
 			readmodel.Column(waiting[:done], func(q QueuedUser) string { return string(q.Position) }), recorded)
 	}
 	if failed {
-		b.Queue(failedQueued, client, waiting[done].User)
+		b.Queue(failedQueued, client, waiting[done].User, waiting[done].Position)
 	}
 	b.Queue(finishBatch, client)
 	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {

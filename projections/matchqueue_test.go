@@ -300,6 +300,34 @@ func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 	}
 }
 
+// Who fails as it was waits behind nobody as it is now.
+func TestAFailureIsOfWhoHasNotChangedSince(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.want(w.acme, true, 3)
+	w.create(w.acme, "one", `{}`)
+	w.fill(1000)
+	trouble := errors.New("trouble")
+	for _, changes := range []bool{true, false} {
+		_, err := w.queue.Take(t.Context(), func(_ context.Context, _ id.Client, _ int, _ float64, user projections.QueuedUser) (int, error) {
+			if changes {
+				w.change(w.acme, user.User, `{"a":1}`)
+				w.fill(1000)
+			}
+			return 0, trouble
+		})
+		if !errors.Is(err, trouble) {
+			t.Error(err)
+		}
+		w.rested()
+		var attempts int
+		w.check(w.pool.QueryRow(t.Context(), `SELECT attempts FROM match_queue`).Scan(&attempts))
+		if (attempts == 0) != changes {
+			t.Errorf("it changes: %t, and waits with %d attempts", changes, attempts)
+		}
+	}
+}
+
 // Another process has taken the batch again, and finished it.
 func TestABatchThatWasOvertakenCountsOnce(t *testing.T) {
 	t.Parallel()

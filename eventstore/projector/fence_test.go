@@ -182,6 +182,19 @@ func TestWhoRebuiltAPartLateStopsNobody(t *testing.T) {
 	}
 }
 
+// The other one has the client paused to replace its part once more: a late one that ended that, having
+// replaced the part or given up, would break the other one's rebuild off.
+func TestWhoRebuiltAPartLateResumesNobody(t *testing.T) {
+	w, _ := spoilt(t)
+	late := w.late(t, nth(1, "DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND paused", func() { w.exec(t, stealLease, acmesShadow) }))
+	if err := late.RebuildClient(t.Context(), names{}, acme, nil); !errors.Is(err, projector.ErrRebuilding) {
+		t.Error(err)
+	}
+	if n := w.one(t, `SELECT count(*) FROM quarantine WHERE paused`); n != 1 {
+		t.Error("the late one has resumed what another has paused")
+	}
+}
+
 // The other one goes on with the tables, and applies what came since.
 func TestWhoRebuiltAModelLateReplacesNothing(t *testing.T) {
 	w, stop := spoilt(t)

@@ -186,7 +186,10 @@ func (l *leader) resumePart(ctx context.Context, p Projection, projectionID stri
 			return err
 		}
 		return l.asLeader(ctx, projectionID, lead, live, func(tx pgx.Tx) error {
-			return exactlyOne(ctx, tx, deletePaused, projectionID, l.only, part.at.position)
+			if err := exactlyOne(ctx, tx, deletePaused, projectionID, l.only, part.at.position); err != nil {
+				return err
+			}
+			return l.fence(ctx, tx, l.lease) // else the pause is that of whoever took it
 		})
 	})
 }
