@@ -141,6 +141,38 @@ func TestEachEventIsMadeFoldedAndShown(t *testing.T) {
 	}
 }
 
+// A stream about a user that StreamsOfUser does not name is missing in the user's timeline.
+func TestEachStreamOfAUserIsInItsTimeline(t *testing.T) {
+	t.Parallel()
+	streams, err := os.ReadFile("eventstore/streams.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names string
+	for _, pattern := range []string{"projections/*.go", "projections/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names += regexp.MustCompile(`(?s)\nfunc [^\n]*\bStreamsOfUser\(.*?\n}`).FindString(string(text))
+		}
+	}
+	found := regexp.MustCompile(`(?m)^func (\w+)\(.*\bid\.User\b.*\) Stream\b`).FindAllStringSubmatch(string(streams), -1)
+	if len(found) < 5 {
+		t.Errorf("only %d streams are about users", len(found))
+	}
+	for _, f := range found {
+		if !strings.Contains(names, "."+f[1]+"(") {
+			t.Errorf("eventstore/streams.go: %s is about a user, and StreamsOfUser of projections does not name it", f[1])
+		}
+	}
+}
+
 // A read model that is not in projections.All is built by nobody.
 func TestEachReadModelIsListed(t *testing.T) {
 	t.Parallel()
@@ -161,7 +193,7 @@ func TestEachReadModelIsListed(t *testing.T) {
 				listed = `\b` + folder + `\.(New\(|` + m[1] + `{)`
 			}
 			if !regexp.MustCompile(listed).Match(all) {
-				t.Errorf("%s: %s is not listed in All", name, m[1])
+				t.Errorf("%s: %s is not listed in All of projections/projections.go", name, m[1])
 			}
 		}
 	}

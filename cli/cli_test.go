@@ -171,7 +171,7 @@ func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 func TestEveryTypeOfEventHasAStory(t *testing.T) {
 	for _, of := range kindred.EventTypes() {
 		if stories[of] == nil {
-			t.Errorf("%s has no story", of)
+			t.Errorf("%s has no story in cli/trigger.go", of)
 		}
 	}
 	if _, err := typesOf([]string{string(kindred.EventTypeMatchComputed), "user.created"}); err == nil || !strings.Contains(err.Error(), "user.created") {

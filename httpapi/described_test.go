@@ -110,7 +110,7 @@ func TestOperationsAreNamedLikeMethods(t *testing.T) {
 			seen[lower] = true
 		}
 		if !verbs.MatchString(op.OperationID) {
-			t.Errorf("%s is not a verb and a noun", op.OperationID)
+			t.Errorf("%s is not a verb, of those above, and a noun", op.OperationID)
 		}
 	}
 }

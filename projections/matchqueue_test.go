@@ -304,14 +304,14 @@ func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 func TestAFailureIsOfWhoHasNotChangedSince(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
-	w.want(w.acme, true, 3)
-	w.create(w.acme, "one", `{}`)
+	w.want(w.Acme, true, 3)
+	w.Create(w.Acme, "one", `{}`)
 	w.fill(1000)
 	trouble := errors.New("trouble")
 	for _, changes := range []bool{true, false} {
 		_, err := w.queue.Take(t.Context(), func(_ context.Context, _ id.Client, _ int, _ float64, user projections.QueuedUser) (int, error) {
 			if changes {
-				w.change(w.acme, user.User, `{"a":1}`)
+				w.Change(w.Acme, user.User, `{"a":1}`)
 				w.fill(1000)
 			}
 			return 0, trouble
@@ -321,7 +321,7 @@ func TestAFailureIsOfWhoHasNotChangedSince(t *testing.T) {
 		}
 		w.rested()
 		var attempts int
-		w.check(w.pool.QueryRow(t.Context(), `SELECT attempts FROM match_queue`).Scan(&attempts))
+		w.check(w.Pool.QueryRow(t.Context(), `SELECT attempts FROM match_queue`).Scan(&attempts))
 		if (attempts == 0) != changes {
 			t.Errorf("it changes: %t, and waits with %d attempts", changes, attempts)
 		}
