@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"kindred/coalesce"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -16,12 +15,6 @@ import (
 // lookForChanges is how often those who wait for changes of segments look, all in one
 // statement: of 1,000 segments' changes most concern nobody who waits.
 const lookForChanges = 250 * time.Millisecond
-
-func newLooks(of segments.Model) *coalesce.Coalescer[segments.ChangesAfter, segments.Looked] {
-	return &coalesce.Coalescer[segments.ChangesAfter, segments.Looked]{
-		Answer: of.Changed, Most: maxWaits, Waiting: maxWaits, Timeout: lookEvery * 10,
-	}
-}
 
 // Changes reads a page of a segment's changes once there is something on it, or after
 // wait, when it may be empty.

@@ -1,12 +1,22 @@
 package streams
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
 	"kindred/eventstore"
 	"kindred/projections"
 )
+
+// maxBehind is how many bytes of events a follower has not taken yet.
+// limit: requests | events that a stream has not taken | {maxBehind B} | it is cut, and resumes by the last id
+const maxBehind = 1 << 20
+
+// ErrCut ends a stream that cannot go on where it is: its reader is too slow, or
+// what it follows stands still or came from a server that is no more. What was
+// told holds; whoever follows again, behind the last id, misses nothing.
+var ErrCut = errors.New("the stream was cut; resume it by the last id")
 
 // room is a client that is followed. The mutex of [Streams] guards it.
 type room struct {

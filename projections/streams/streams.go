@@ -27,20 +27,13 @@ import (
 )
 
 const (
-	batch = 1000 // events of one read
-	// limit: requests | events that a stream has not taken | {maxBehind B} | it is cut, and resumes by the last id
-	maxBehind = 1 << 20                // bytes of events that a follower has not taken yet
+	batch     = 1000                   // events of one read
 	lookEvery = 500 * time.Millisecond // however quiet it is: an announcement may be lost
 	afterFail = 250 * time.Millisecond
 	readsOnce = 3 // reads for followers at a time, of their 4 connections: one is left to read what is new; a client has 2
 	// limit: edge | pulls that wait for an event | {maxWaits}
 	maxWaits = 4096
 )
-
-// ErrCut ends a stream that cannot go on where it is: its reader is too slow, or
-// what it follows stands still or came from a server that is no more. What was
-// told holds; whoever follows again, behind the last id, misses nothing.
-var ErrCut = errors.New("the stream was cut; resume it by the last id")
 
 // Streams are the followers of a process. Use [New].
 type Streams struct {
@@ -63,6 +56,13 @@ func New(reader readmodel.Reader, logger *slog.Logger) *Streams {
 	return &Streams{
 		events: projections.PublicEvents{Reader: reader}, segments: model, looks: newLooks(model), logger: logger, reading: semaphore.Semaphore{Places: readsOnce, Each: readsOnce - 1, Waiting: maxWaits},
 		joined: make(chan struct{}, 1), rooms: map[id.Client]*room{}, ready: make(chan struct{}),
+	}
+}
+
+// newLooks asks about changes of segments for all who wait for some, in one statement.
+func newLooks(of segments.Model) *coalesce.Coalescer[segments.ChangesAfter, segments.Looked] {
+	return &coalesce.Coalescer[segments.ChangesAfter, segments.Looked]{
+		Answer: of.Changed, Most: maxWaits, Waiting: maxWaits, Timeout: lookEvery * 10,
 	}
 }
 
