@@ -38,8 +38,8 @@ func (b *enqueuing) moveClocks(ctx context.Context, tx pgx.Tx) error {
 
 const deleteClients = `DELETE FROM dispatch_clients WHERE client = ANY($1)`
 
-// forgetClients forgets what is known of clients as a whole that were deleted.
-func (b *enqueuing) forgetClients(ctx context.Context, tx pgx.Tx) error {
+// dropClients forgets what is known of clients as a whole that were deleted.
+func (b *enqueuing) dropClients(ctx context.Context, tx pgx.Tx) error {
 	if len(b.deleted) == 0 {
 		return nil
 	}

@@ -62,6 +62,11 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 		if err := c.advance(ctx, events[0]); err != nil {
 			return err
 		}
+		if !defines(events[0]) {
+			if err := c.deriveMade(ctx); err != nil {
+				return err
+			}
+		}
 		n := slices.IndexFunc(events, func(r eventstore.Recorded) bool { return !isUser(r) || dayOf(r.RecordedAt).After(dayOf(c.now)) })
 		if n < 0 {
 			n = len(events)
@@ -84,7 +89,17 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 		}
 		events = events[n:]
 	}
+	if err := c.deriveMade(ctx); err != nil {
+		return err
+	}
 	return c.keep(ctx)
+}
+
+// defines says whether an event defines a segment. What follows from several of these is
+// brought up to date once: a rebuild of 1,000 would do it 1,000 times.
+func defines(r eventstore.Recorded) bool {
+	_, is := r.Event.(event.SegmentDefined)
+	return is
 }
 
 // foldedAs is for how many events of single users one counts that may change many.
@@ -161,10 +176,10 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 	if err := readmodel.Send(ctx, c.tx, "segments", &b); err != nil {
 		return err
 	}
-	if err := c.derive(ctx); err != nil {
-		return err
+	if c.made = true; defines(r) {
+		return nil
 	}
-	return c.blockNew(ctx)
+	return c.deriveMade(ctx)
 }
 
 // What changes versions changes their rows and what is known of them: to read all again after each of
@@ -512,6 +527,18 @@ func (c *segmented) block(ctx context.Context, r eventstore.Recorded) error {
 		return err
 	}
 	return c.derive(ctx)
+}
+
+// deriveMade is derive where versions were made since it ran, which may be blocked.
+func (c *segmented) deriveMade(ctx context.Context) error {
+	if !c.made {
+		return nil
+	}
+	c.made = false
+	if err := c.derive(ctx); err != nil {
+		return err
+	}
+	return c.blockNew(ctx)
 }
 
 // blockNew blocks versions that were made where their rules may not read what they do any

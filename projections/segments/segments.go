@@ -201,6 +201,7 @@ type segmented struct {
 	foldIn    int // events
 	by        definedBy
 	redefined bool // by this transaction
+	made      bool // versions, since what follows from them was derived
 }
 
 // definedBy names definitions: by the last event that may have changed them, and how many
