@@ -80,7 +80,7 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if err := b.keys.store(ctx, tx); err != nil {
 		return err
 	}
-	if err := b.dropClients(ctx, tx); err != nil {
+	if err := b.dropDeleted(ctx, tx); err != nil {
 		return err
 	}
 	if b.stopped {

@@ -38,13 +38,13 @@ func (b *enqueuing) moveClocks(ctx context.Context, tx pgx.Tx) error {
 
 const deleteClients = `DELETE FROM dispatch_clients WHERE client = ANY($1)`
 
-// dropClients forgets what is known of clients as a whole that were deleted.
-func (b *enqueuing) dropClients(ctx context.Context, tx pgx.Tx) error {
+// dropDeleted drops what is known of clients as a whole that were deleted.
+func (b *enqueuing) dropDeleted(ctx context.Context, tx pgx.Tx) error {
 	if len(b.deleted) == 0 {
 		return nil
 	}
 	if _, err := tx.Exec(ctx, deleteClients, b.deleted); err != nil {
-		return fmt.Errorf("forget deleted clients: %w", err)
+		return fmt.Errorf("drop deleted clients: %w", err)
 	}
 	return nil
 }
