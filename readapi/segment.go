@@ -198,7 +198,7 @@ func (a *API) ListSegmentSizes(ctx context.Context, r httpapi.ListSegmentSizesRe
 		return nil, fault.NewInvalid(fault.Field{Pointer: "from", Detail: "must be at most 400 days before to, and not after it"})
 	}
 	found, err := segments.Model{Reader: a.Reader}.Sizes(ctx, client, eventual, segment, from, to)
-	return httpapi.ListSegmentSizes200JSONResponse{SegmentID: segment, Sizes: each(found, func(s segments.Size) httpapi.SegmentSize {
+	return httpapi.ListSegmentSizes200JSONResponse{SegmentID: segment, Sizes: each(found, func(s segments.DaySize) httpapi.SegmentSize {
 		return httpapi.SegmentSize{Day: openapi_types.Date{Time: s.Day}, Members: s.Members}
 	})}, err
 }

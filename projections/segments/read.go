@@ -74,13 +74,13 @@ type storedSegment struct {
 	blocked []string
 }
 
-// defined are what a segment is called and whom it names.
-func (s *storedSegment) defined() []any {
+// basics are what a segment is called and whom it names.
+func (s *storedSegment) basics() []any {
 	return []any{readmodel.Text(&s.ID), &s.Name, &s.rule.Box, readmodel.Text(&s.rule.Event), readmodel.Text(&s.key.ID), readmodel.Text(&s.key.Under), &s.key.Wrapped}
 }
 
 func (s *storedSegment) columns() []any {
-	return append(s.defined(), &s.Changed, &s.CreatedAt, &s.UpdatedAt, readmodel.Text(&s.CreatedPosition), &s.Members, &s.Ready, &s.Building, readmodel.Text(&s.Layer), &s.blocked)
+	return append(s.basics(), &s.Changed, &s.CreatedAt, &s.UpdatedAt, readmodel.Text(&s.CreatedPosition), &s.Members, &s.Ready, &s.Building, readmodel.Text(&s.Layer), &s.blocked)
 }
 
 // opened opens the rules of segments.
@@ -322,17 +322,10 @@ const changesRead = 20_000
 // told are the changes c of a version v.
 const told = `(c.erased OR v.number = ANY(c.entered) OR v.number = ANY(c.went))`
 
-// What happens to a user in a segment.
-const (
-	entered = "entered"
-	left    = "left"
-	erased  = "erased"
-)
-
 // segmentChanges are those of a segment, and the last that was looked through, if there may be more.
 func segmentChanges(beyond, order string) string {
 	return `
-SELECT c.user_id, CASE WHEN NOT ` + told + ` THEN '' WHEN c.erased THEN '` + erased + `' WHEN v.number = ANY(c.entered) THEN '` + entered + `' ELSE '` + left + `' END,
+SELECT c.user_id, CASE WHEN NOT ` + told + ` THEN '' WHEN c.erased THEN 'erased' WHEN v.number = ANY(c.entered) THEN 'entered' ELSE 'left' END,
 	c.changed_at, c.position || '/' || c.user_id, c.nth = $6
 FROM segment_versions v JOIN segments s ON s.client = v.client AND s.id = v.segment CROSS JOIN (
 	SELECT *, row_number() OVER (ORDER BY position ` + order + `, user_id ` + order + `) AS nth FROM segment_changes
@@ -503,7 +496,7 @@ func (m Model) OfUser(ctx context.Context, client id.Client, eventual bool, user
 		return nil, err
 	}
 	stored, err := readmodel.Query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{in}, func(s *storedSegment) []any {
-		return append(s.defined(), readmodel.Text(&s.Layer))
+		return append(s.basics(), readmodel.Text(&s.Layer))
 	})
 	if err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 	"kindred/projections/readmodel"
 )
 
-// Size is how many members a segment had at the end of a day, or has.
-type Size struct {
+// DaySize is how many members a segment had at the end of a day, or has.
+type DaySize struct {
 	Day     time.Time
 	Members int
 }
@@ -25,21 +25,21 @@ ORDER BY day`
 // Sizes returns how many members a segment had on each day of some, in order; it was
 // nothing before the first of them.
 // Faults: building, quarantined, segment_building, segment_unknown, stale.
-func (m Model) Sizes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, from, to time.Time) ([]Size, error) {
+func (m Model) Sizes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, from, to time.Time) ([]DaySize, error) {
 	if _, err := m.progress(ctx, client, eventual, segment); err != nil {
 		return nil, err
 	}
-	noted, err := readmodel.Query(ctx, m.Reader, m, client, true, segmentSizes, []any{string(segment)}, func(s *Size) []any { return []any{&s.Day, &s.Members} })
+	noted, err := readmodel.Query(ctx, m.Reader, m, client, true, segmentSizes, []any{string(segment)}, func(s *DaySize) []any { return []any{&s.Day, &s.Members} })
 	if err != nil || len(noted) == 0 {
 		return nil, err
 	}
-	var sizes []Size
+	var sizes []DaySize
 	for at := dayOf(from); !at.After(dayOf(to)); at = at.Add(day) {
 		for len(noted) > 1 && !noted[1].Day.After(at) {
 			noted = noted[1:]
 		}
 		if !noted[0].Day.After(at) {
-			sizes = append(sizes, Size{at, noted[0].Members})
+			sizes = append(sizes, DaySize{at, noted[0].Members})
 		}
 	}
 	return sizes, nil

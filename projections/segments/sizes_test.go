@@ -48,10 +48,10 @@ func TestASegmentHasASizeForEachDay(t *testing.T) {
 	}
 	w.catchUp(random)
 
-	got := projectionstest.Must[[]segments.Size](w)(w.model.Sizes(t.Context(), w.Acme, true, projectionstest.SegmentIDs[0], midnight.AddDate(0, 0, -3), midnight.AddDate(0, 0, 5)))
-	var want []segments.Size
+	got := projectionstest.Must[[]segments.DaySize](w)(w.model.Sizes(t.Context(), w.Acme, true, projectionstest.SegmentIDs[0], midnight.AddDate(0, 0, -3), midnight.AddDate(0, 0, 5)))
+	var want []segments.DaySize
 	for day, members := range []int{2, 3, 3, 3, 7, 7} {
-		want = append(want, segments.Size{Day: midnight.AddDate(0, 0, day), Members: members})
+		want = append(want, segments.DaySize{Day: midnight.AddDate(0, 0, day), Members: members})
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("sizes (-want +got):\n%s", diff)
