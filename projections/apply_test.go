@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +72,42 @@ func TestAnyBatchesMakeTheSameTables(t *testing.T) {
 				wanted := slices.DeleteFunc(slices.Clone(history), func(r eventstore.Recorded) bool { return !selective.Wants(r.Type) })
 				if diff := cmp.Diff(single, tables.After(t, ones(len(wanted)), wanted)); diff != "" {
 					t.Fatalf("it does not want all that changes it (-all +what it wants):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// namingErased are the tables that name users who were erased, by their ids alone: those of
+// who was, for whom nothing may come later, of the log's own events, and of what followers
+// are told.
+var namingErased = []string{
+	"users", "match_erased", "interaction_erased", "consent_erased", "campaign_erased", "cluster_erased", "cluster_withdrawn",
+	"history_events", "public_events", "segment_changes",
+}
+
+// Everybody is erased whom a history with every type of event names.
+func TestAnErasureLeavesNoRowOfItsUser(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	eventful(w, testkit.Random(t), 60)
+	rest(w)
+	users := regexp.MustCompile(`usr_[0-9a-v]{26}`)
+	erased := map[string]bool{}
+	for _, r := range w.History() {
+		for _, user := range users.FindAllString(string(r.Data), -1) {
+			if of := string(r.Client) + user; !erased[of] {
+				erased[of] = true
+				w.Record(r.Client, "erased-"+user, event.EndUserErased{User: id.User(user)})
+			}
+		}
+	}
+	history := w.History()
+	for _, model := range projections.All() {
+		t.Run(model.Name(), func(t *testing.T) {
+			for table, rows := range projectionstest.EmptyTables(t, w, model).After(t, []int{len(history)}, history) {
+				if slices.ContainsFunc(rows, users.MatchString) && !slices.Contains(namingErased, table) {
+					t.Errorf("%s has rows of users after end_user.erased", table)
 				}
 			}
 		})
