@@ -51,7 +51,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return &all[len(all)-1]
 		},
-		"millis": millis, "statusTone": statusTone, "because": because, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "clusterIDs": func(c any) []string {
+		"millis": millis, "statusTone": statusTone, "because": because, "reason": reason, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "clusterIDs": func(c any) []string {
 			if c, ok := c.(*kindred.Campaign); ok {
 				return c.ClusterIDs
 			}

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"cmp"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -161,4 +163,16 @@ func because(why kindred.TraitBecause) string {
 		kindred.TraitBecauseNothingButMissing: say("traits.all_that_is_there"),
 		kindred.TraitBecauseKept:              say("traits.it_was_learnt_by"),
 	}[why]
+}
+
+// reason says why a trait takes no part in matches.
+func reason(code any) string {
+	text := fmt.Sprint(deref(code))
+	return cmp.Or(map[string]string{
+		"ignored":         say("traits.reason_ignored"),
+		"sensitive":       say("traits.reason_sensitive"),
+		"not_comparable":  say("traits.reason_not_comparable"),
+		"no_weight":       say("traits.reason_no_weight"),
+		"always_the_same": say("traits.reason_always_the_same"),
+	}[text], text)
 }

@@ -115,6 +115,25 @@ test("what is empty, what was refused, and what is before signing in is accessib
   await close();
 });
 
+test("on a phone a picture of days begins at the newest, with its axis in sight, also once it was read again", async () => {
+  const { page, hand, close } = await opened(full.account);
+  await page.setViewportSize({ width: 360, height: 800 });
+  await hand.open("");
+  const picture = () => page.evaluate(() => {
+    const wide = document.querySelector(".wide.newest"), at = (e) => e.getBoundingClientRect(), days = wide.querySelector("svg:not(.axis)");
+    return { cut: at(days).width - at(wide).width, end: at(days).right - at(wide).right, axis: at(wide.querySelector(".axis")).left - at(wide).left, letters: parseFloat(getComputedStyle(days.querySelector("text")).fontSize) * at(days).width / 720 };
+  });
+  const readAgain = () => page.evaluate(() => { const part = document.querySelector(".wide.newest"); part.replaceWith(part.cloneNode(true)); });
+  for (const look of [() => {}, readAgain]) {
+    await look();
+    const { cut, end, axis, letters } = await picture();
+    assert.ok(cut > 100, "the picture is not wider than the screen");
+    assert.ok(Math.abs(end) < 2 && Math.abs(axis) < 2, `the newest day is ${end} px beyond the edge, the axis ${axis} px`);
+    assert.ok(letters > 11, `letters of ${letters} px`);
+  }
+  await close();
+});
+
 test("every page of the documentation fits, and begins on the first screen", async () => {
   const { page, close } = await opened();
   const wrong = [], seen = new Set(), queue = ["/docs", "/docs/errors/in_flight", "/docs/search?q=budget"];

@@ -230,13 +230,11 @@ func (b *builder) close(w Words, d Data, x func(i int) float64) template.HTML {
 	b.add("</svg>")
 	fmt.Fprintf(&b.Builder, "%s</svg>", b.axis.String())
 	var all builder
-	if len(d.Series) > 1 {
-		all.add(`<ul class="key">`)
-		for n, s := range d.Series {
-			all.add(`<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="f%d" width="10" height="10" rx="2"/></svg>%s</li>`, n%6+1, s.Name)
-		}
-		all.add("</ul>")
+	all.add(`<ul class="key">`) // of one series too: it says what the axis counts
+	for n, s := range d.Series {
+		all.add(`<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="f%d" width="10" height="10" rx="2"/></svg>%s</li>`, n%6+1, s.Name)
 	}
+	all.add("</ul>")
 	all.wide(w, d.Newest, b.String())
 	all.table(w)
 	all.add(`<th scope="col">%s</th>`, d.Label)

@@ -66,6 +66,8 @@ for (const part of document.querySelectorAll("[data-refresh]")) {
     if (document.hidden || now.contains(document.activeElement) || now.querySelector("details[open]")) return;
     const next = (await pageOf(location.href))?.part(part.id);
     live(next);
+    const tail = now.querySelector("[data-tail]");
+    if (tail && !next) tail.textContent = words.not_connected_tries_again;
     if (next && next.innerHTML !== now.innerHTML) now.replaceWith(next);
   }, 1000 * part.dataset.refresh);
 }
