@@ -51,7 +51,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return &all[len(all)-1]
 		},
-		"millis": millis, "statusTone": statusTone, "because": because, "reason": reason, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "clusterIDs": func(c any) []string {
+		"millis": millis, "statusTone": statusTone, "because": because, "reason": reason, "means": means, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "clusterIDs": func(c any) []string {
 			if c, ok := c.(*kindred.Campaign); ok {
 				return c.ClusterIDs
 			}
@@ -229,6 +229,23 @@ func hour(at *time.Time, zone *time.Location, now time.Time) template.HTML {
 		return template.HTML(say("developers.this_hour")) //nolint:gosec // our own words
 	}
 	return when(at, zone, now)
+}
+
+// means says in words what a scope or a type of event is.
+func means(name any) string {
+	return map[string]string{
+		string(kindred.KeyScopeRead):     say("developers.means_read"),
+		string(kindred.KeyScopeWrite):    say("developers.means_write"),
+		string(kindred.KeyScopeWebhooks): say("developers.means_webhooks"),
+		string(kindred.KeyScopeErase):    say("developers.means_erase"),
+		string(kindred.KeyScopeAdmin):    say("developers.means_admin"),
+
+		string(kindred.EventTypeMatchComputed):           say("webhooks.means_match"),
+		string(kindred.EventTypeClusteringCompleted):     say("webhooks.means_run"),
+		string(kindred.EventTypeClusteringFailed):        say("webhooks.means_run_failed"),
+		string(kindred.EventTypeCampaignBudgetExhausted): say("webhooks.means_budget"),
+		string(kindred.EventTypeClusterDriftDetected):    say("webhooks.means_drift"),
+	}[fmt.Sprint(name)]
 }
 
 // seconds writes a duration in its largest unit.
