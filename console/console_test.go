@@ -203,3 +203,16 @@ func TestAValueThatIsFalseIsThere(t *testing.T) {
 		}
 	}
 }
+
+// What is to come is said to the nearest unit, what was to the one that is over.
+func TestThreeDaysAreThreeDaysASecondLater(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[time.Duration]string{
+		72*time.Hour - time.Second: "in 3 days", 24*time.Hour - time.Second: "in 24 h", time.Hour - time.Second: "in 1 h", 90 * time.Second: "in 2 min", 20 * time.Second: "in 20 s",
+		-72*time.Hour + time.Second: "2 days ago",
+	} {
+		if got := string(when(now.Add(at), time.UTC, now)); !strings.Contains(got, ">"+want+"<") {
+			t.Errorf("%s: %s, not %s", at, got, want)
+		}
+	}
+}

@@ -217,10 +217,21 @@ func when(at any, zone *time.Location, now time.Time) template.HTML {
 	case ago >= 0:
 		text = say("times.ago", text)
 	default:
-		text = say("times.in", text)
+		text = say("times.in", seconds(rounded(-ago)))
 	}
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, //nolint:gosec // times alone
 		t.UTC().Format(time.RFC3339Nano), template.HTMLEscapeString(stamp(t, zone)), text))
+}
+
+// rounded is a duration to the nearest of its largest unit, so that what was asked for in
+// 3 days is in 3 days a second later.
+func rounded(d time.Duration) time.Duration {
+	for _, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute} {
+		if near := d.Round(unit); near >= unit && (unit < 24*time.Hour || near >= 48*time.Hour) {
+			return near
+		}
+	}
+	return d
 }
 
 // hour writes a time of which only the hour is known.
