@@ -115,6 +115,24 @@ test("what is empty, what was refused, and what is before signing in is accessib
   await close();
 });
 
+test("what has a name that fits in no line fits on its own page", async () => {
+  const { page, hand, close } = await opened(full.account);
+  const wrong = [], long = "long".repeat(30);
+  await page.setViewportSize({ width: 360, height: 800 });
+  for (const list of [`users?find=zoe${long}`, "segments", "campaigns", "webhooks"]) {
+    await hand.open(list);
+    const named = await page.evaluate((long) => Array.from(document.querySelectorAll("main td a"), (a) => a.textContent.includes(long) && a.getAttribute("href")).filter(Boolean), long);
+    assert.ok(named.length, `${list} has no long name`);
+    for (const at of named) {
+      await page.goto(url + at);
+      const wide = await fits(page);
+      if (wide.length) wrong.push(`${at}: ${wide.join(", ")}`);
+    }
+  }
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("on a phone a picture of days begins at the newest, with its axis in sight, also once it was read again", async () => {
   const { page, hand, close } = await opened(full.account);
   await page.setViewportSize({ width: 360, height: 800 });
