@@ -10,7 +10,7 @@ LINT := .tools/golangci-lint-$(GOLANGCI_LINT)
 # What is compiled does not depend on where the clone lies: a new one finds it in the build cache.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
-.PHONY: help run build test test-arm64 test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-sdk bench-webhooks evaluate check lint vet generate generated fmt clean
+.PHONY: help run build test recipes test-arm64 test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-sdk bench-webhooks evaluate check lint vet generate generated fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -28,6 +28,11 @@ test: ## run all tests, with a PostgreSQL of their own unless KINDRED_TEST_DATAB
 	@scripts/install-pgbouncer
 	@$(BUILD) -o bin/testpg ./scripts/testpg
 	PATH="$(CURDIR)/.tools/bin:$$PATH" GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -vet=off -ldflags=-w -timeout 30m ./...
+
+recipes: ## follow all recipes of docs/recipes.md on a copy of this tree
+	@scripts/install-postgres
+	@$(BUILD) -o bin/testpg ./scripts/testpg
+	KINDRED_TEST_RECIPES=all bin/testpg go test -vet=off -run=Recipes .
 
 test-arm64: ## test under QEMU, from Debian, that clusters have the same bits on an arm64 as here
 	@scripts/install-qemu
