@@ -95,6 +95,7 @@ SELECT s.version, s.overridden, s.overrides, s.learnt, s.learnt_at, s.users, s.i
 FROM trait_schemas s LEFT JOIN subject_keys k ON k.client = s.client AND k.subject = s.client
 WHERE s.client = $1`
 
+// Faults: building, quarantined, stale.
 func (m TraitSchemas) Recorded(ctx context.Context, client id.Client, eventual bool) (RecordedSchema, error) {
 	type row struct {
 		RecordedSchema

@@ -233,6 +233,7 @@ func SelectUsers(where string) string {
 // changeSize is how much of a page a change takes.
 func changeSize(c *UserChange) int { return c.Size }
 
+// Faults: user_unknown.
 func ErrUserUnknown() error {
 	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
 }
@@ -272,6 +273,7 @@ func (m Users) shown(ctx context.Context, client id.Client, r *storedUser) (User
 }
 
 // users returns at most limit of the users that a statement selects.
+// Faults: building, quarantined, stale.
 func (m Users) Stored(ctx context.Context, client id.Client, eventual bool, limit int, sql string, args ...any) ([]User, error) {
 	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, sql, args, (*storedUser).columns)
 	if err != nil {
@@ -368,6 +370,7 @@ SELECT u.id, u.changed FROM users u WHERE u.client = $1 AND u.changed > $2 AND N
 
 // Present returns at most limit users that are there, without their traits,
 // in order of their last change after a position.
+// Faults: building, quarantined, stale.
 func (m Users) Present(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, false, presentUsers, []any{string(after), limit},
 		func(r *UserChange) []any { return []any{readmodel.Text(&r.ID), readmodel.Text(&r.At)} })
@@ -378,6 +381,7 @@ SELECT count(*) AS n FROM (SELECT FROM users u WHERE u.client = $1 AND u.changed
 
 // CountChanged counts the users that have changed after a position, up to a
 // limit.
+// Faults: building, quarantined, stale.
 func (m Users) CountChanged(ctx context.Context, client id.Client, after eventstore.Position, limit int) (int, error) {
 	return readmodel.Count(ctx, m.Reader, m, client, false, countChanged, string(after), limit)
 }
