@@ -85,7 +85,11 @@ func (w Words) Line(d Data) template.HTML {
 	}
 	scale := b.open(d, highest)
 	x := func(i int) float64 {
-		if len(d.Labels) == 1 {
+		switch {
+		case len(d.Labels) > 1:
+		case d.Newest:
+			return width - letterWide*float64(utf8.RuneCountInString(d.Labels[0]))/2 // a phone shows the end
+		default:
 			return (left + width) / 2
 		}
 		return left + (width-left)*float64(i)/float64(len(d.Labels)-1)

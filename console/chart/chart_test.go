@@ -107,6 +107,18 @@ func TestBarsAreAsTallAsTheirFigures(t *testing.T) {
 	}
 }
 
+// The end is what a phone shows of a picture that begins there: its last 240 units.
+func TestASingleDayStandsWhereAPhoneLooks(t *testing.T) {
+	picture := string(words.Line(chart.Data{Title: "Members", Labels: []string{"26 Nov"}, Newest: true, Series: []chart.Series{{Name: "Members", Values: []float64{10}}}}))
+	found := regexp.MustCompile(`<circle [^>]*cx="([0-9.]+)"`).FindStringSubmatch(picture)
+	if found == nil {
+		t.Fatalf("no day in %s", picture)
+	}
+	if x, err := strconv.ParseFloat(found[1], 64); err != nil || x < 480 || x > 715 {
+		t.Errorf("it stands at %s of 720", found[1])
+	}
+}
+
 func TestSmallPicturesAreWellFormed(t *testing.T) {
 	t.Parallel()
 	for _, picture := range []template.HTML{
