@@ -158,13 +158,14 @@ func TestAnImpressionIsNotRepeatedForWhoComesAfterAnErasure(t *testing.T) {
 func TestACampaignStartsAndEndsByItself(t *testing.T) {
 	a := shared(t).signUp()
 	soon := time.Now().Add(300 * time.Millisecond)
-	c := a.draft(map[string]any{"starts_at": soon, "ends_at": soon.Add(time.Second)})
+	c := a.draft(map[string]any{"starts_at": soon, "ends_at": soon.Add(time.Hour)})
 	c = want[httpapi.Campaign](t, http.StatusOK, a.change(c, map[string]any{"status": "running"}))
 	if c.Status != "scheduled" {
 		t.Fatalf("before its time it is %s", c.Status)
 	}
 	testkit.Eventually(t, "it runs", func() bool { return a.campaign(c).Status == "running" })
 	want[httpapi.Spend](t, http.StatusCreated, a.spend(c, "s", 1))
+	want[httpapi.Campaign](t, http.StatusOK, a.change(c, map[string]any{"ends_at": time.Now().Add(300 * time.Millisecond)}))
 	testkit.Eventually(t, "it is completed", func() bool { return a.campaign(c).Status == "completed" })
 	wantProblem(t, http.StatusConflict, "campaign_not_running", a.spend(c, "late", 1))
 }
