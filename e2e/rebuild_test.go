@@ -25,12 +25,13 @@ func TestARebuildDisturbsNobody(t *testing.T) {
 	storm := newStorm(t, s, 2)
 	storm.blow()
 	storm.acknowledged(40)
-	for range 2 {
-		said, err := tool(t, s.Config, append([]string{"projections", "rebuild"}, projections.Names()...)...)
+	// The log grows meanwhile: to build all twice takes minutes where other tests want the processors, too.
+	for _, models := range [][]string{projections.Names(), {"users", "segments", "history"}} {
+		said, err := tool(t, s.Config, append([]string{"projections", "rebuild"}, models...)...)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, said)
 		}
-		for _, name := range projections.Names() {
+		for _, name := range models {
 			if !strings.Contains(said, "rebuilt "+name) {
 				t.Errorf("%s is not among what was rebuilt:\n%s", name, said)
 			}

@@ -319,13 +319,20 @@ const afterAll = "/~"
 // limit: requests | changes of all segments that are looked through for a page of one's | {changesRead} | it ends, with `has_more`
 const changesRead = 20_000
 
+// What happens to a user in a segment.
+const (
+	entered = "entered"
+	left    = "left"
+	erased  = "erased"
+)
+
 // told are the changes c of a version v.
 const told = `(c.erased OR v.number = ANY(c.entered) OR v.number = ANY(c.went))`
 
 // segmentChanges are those of a segment, and the last that was looked through, if there may be more.
 func segmentChanges(beyond, order string) string {
 	return `
-SELECT c.user_id, CASE WHEN NOT ` + told + ` THEN '' WHEN c.erased THEN 'erased' WHEN v.number = ANY(c.entered) THEN 'entered' ELSE 'left' END,
+SELECT c.user_id, CASE WHEN NOT ` + told + ` THEN '' WHEN c.erased THEN '` + erased + `' WHEN v.number = ANY(c.entered) THEN '` + entered + `' ELSE '` + left + `' END,
 	c.changed_at, c.position || '/' || c.user_id, c.nth = $6
 FROM segment_versions v JOIN segments s ON s.client = v.client AND s.id = v.segment CROSS JOIN (
 	SELECT *, row_number() OVER (ORDER BY position ` + order + `, user_id ` + order + `) AS nth FROM segment_changes
