@@ -45,7 +45,7 @@ func (p *page) overview() error {
 		return err
 	}
 	return p.show("overview", "Overview", say("titles.overview"), map[string]any{
-		"Cards": cards, "Deliveries": deliveries, "Sent": highest(deliveries) > 0, "Alarms": alarms, "More": more, "Events": events.Data, "Names": names, "Days": days,
+		"Cards": cards, "Deliveries": deliveries, "Sent": deliveries.Highest() > 0, "Alarms": alarms, "More": more, "Events": events.Data, "Names": names, "Days": days,
 	})
 }
 
@@ -115,16 +115,6 @@ func (p *page) figures() (cards []card, deliveries chart.Data, err error) {
 	}
 	deliveries.Description = say("overview.delivered_at_the_first2", number(total[0]), number(total[1]), number(total[2]))
 	return cards, deliveries, nil
-}
-
-// highest is the largest value of a picture; 0 where there is none.
-func highest(d chart.Data) (most float64) {
-	for _, s := range d.Series {
-		for _, v := range s.Values {
-			most = max(most, v)
-		}
-	}
-	return most
 }
 
 func usersCard(before, now []kindred.StatisticEntry) card {

@@ -74,16 +74,20 @@ func (w Words) Bars(d Data) template.HTML {
 	return b.close(w, d, func(i int) float64 { return left + step*(float64(i)+.5) })
 }
 
-// Line draws a line for each series; the area below the first is washed.
-func (w Words) Line(d Data) template.HTML {
-	var b builder
-	highest := 0.0
+// Highest is the largest value of any series; 0 where there is none.
+func (d Data) Highest() (highest float64) {
 	for _, s := range d.Series {
 		for _, v := range s.Values {
 			highest = max(highest, v)
 		}
 	}
-	scale := b.open(d, highest)
+	return highest
+}
+
+// Line draws a line for each series; the area below the first is washed.
+func (w Words) Line(d Data) template.HTML {
+	var b builder
+	scale := b.open(d, d.Highest())
 	x := func(i int) float64 {
 		switch {
 		case len(d.Labels) > 1:
