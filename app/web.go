@@ -131,14 +131,14 @@ const (
 // Faults: building, busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
 func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
 	reader := a.Reader()
-	populations, err := populations.New(reader, a.memory*2/5)
+	matcher, err := populations.New(reader, a.memory*2/5)
 	if err != nil {
 		return nil, err
 	}
 	c := &commands.Commands{
 		Log: a.Log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
-		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: populations, Filter: segments.Model{Reader: reader}, Audiences: projections.Campaigns{Reader: reader}, Directory: projections.Consent{Reader: reader},
+		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: matcher, Filter: segments.Model{Reader: reader}, Audiences: projections.Campaigns{Reader: reader}, Directory: projections.Consent{Reader: reader},
 		Revoked: a.revocations().Note, Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server, Traces: a.tracing != nil,
@@ -163,8 +163,8 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 	c.Shown = func(ctx context.Context, at eventstore.Position) {
 		reader.Progress.Follow(ctx, projections.Users{}, at, importPatience)
 	}
-	populations.Record, populations.Logger = c.RecordTraitSchema, a.logger
-	a.populations = populations
+	matcher.Record, matcher.Logger = c.RecordTraitSchema, a.logger
+	a.populations = matcher
 	return c, nil
 }
 
