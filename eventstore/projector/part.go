@@ -215,21 +215,20 @@ UPDATE quarantine SET paused = false, reason = 'its part could not be replaced; 
 
 // giveUp resumes a client that was paused for a rebuild that failed: whatever rows
 // it has are those of its place. Where even that fails, it is quarantined, for
-// everybody to see, instead of paused for ever. When ctx has ended, that takes a
-// moment more.
+// everybody to see, instead of paused for ever. It waits a moment for a database
+// that is away; when ctx has ended, all takes no longer than that.
 func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), giveUpTime)
 		defer cancel()
 	}
-	projectionID := ID(m)
-	at, err := l.pausedAt(ctx, projectionID)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
-	case err == nil:
-		err = l.resumePart(ctx, m, projectionID, checkpoint{epoch: l.at.epoch, position: at})
+	moment, done := context.WithTimeout(ctx, giveUpTime)
+	defer done()
+	var rest backoff.Backoff
+	err := l.resumePaused(ctx, m)
+	for isAway(err) && rest.Wait(moment) == nil {
+		err = l.resumePaused(ctx, m)
 	}
 	if err == nil {
 		return nil
@@ -237,7 +236,7 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
 	stopErr := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, stopPaused, projectionID, l.only); err != nil {
+		if _, err := tx.Exec(ctx, stopPaused, ID(m), l.only); err != nil {
 			return err
 		}
 		return l.fence(ctx, tx, l.lease)
@@ -245,18 +244,19 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 	return fmt.Errorf("resume %s: %w", l.only, errors.Join(err, stopErr))
 }
 
-// pausedAt is the position of the client's part, which is paused. Where the database is away, it
-// waits a moment for that.
-func (l *leader) pausedAt(ctx context.Context, projectionID string) (at eventstore.Position, err error) {
-	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
+// resumePaused resumes the client, if it is paused, from the position of its part.
+func (l *leader) resumePaused(ctx context.Context, m ReadModel) error {
+	asked, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
-	var rest backoff.Backoff
-	for {
-		err = l.Pool.QueryRow(ctx, selectPaused, projectionID, l.only).Scan(&at)
-		if !isAway(err) || rest.Wait(ctx) != nil {
-			return at, err
-		}
+	var at eventstore.Position
+	err := l.Pool.QueryRow(asked, selectPaused, ID(m), l.only).Scan(&at)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
 	}
+	return l.resumePart(ctx, m, ID(m), checkpoint{epoch: l.at.epoch, position: at})
 }
 
 // asLeader changes what is paused, which the next leader of the projection must see.
