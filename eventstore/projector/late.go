@@ -105,11 +105,11 @@ const (
 
 // define runs DDL on the tables, which are full.
 func (l *leader) define(ctx context.Context, ddl string) error {
+	settings := roomToSort
+	if l.throttle.busy(ctx) { // asked here, since who holds a connection must not wait for another
+		settings += `;` + oneWorker
+	}
 	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: l.start}, func(tx pgx.Tx) error {
-		settings := roomToSort
-		if l.throttle.busy(ctx) {
-			settings += `;` + oneWorker
-		}
 		if _, err := tx.Exec(ctx, settings); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -109,6 +110,33 @@ func TestAKeyThatNothingLooksIntoIsMadeLast(t *testing.T) {
 	}
 	if n := w.one(t, withKeys); early || n != 3 {
 		t.Errorf("early: %t; %d indexes, want the key and two", early, n)
+	}
+}
+
+// longRoll has a key that takes so long that its rebuild looks for others anew before each index.
+type longRoll struct{ roll }
+
+func (m longRoll) Key() string {
+	return `DO $$ BEGIN PERFORM pg_sleep(0.05); ` + m.roll.Key() + ` END $$`
+}
+
+// TestIndexesAreMadeOverAsManyConnectionsAsThereAre has as many indexes made at once.
+func TestIndexesAreMadeOverAsManyConnectionsAsThereAre(t *testing.T) {
+	w := newFixture(t)
+	w.enrol(t, 0, 3)
+	config := w.pool.Config()
+	config.MaxConns = int32(len(roll{}.Indexes()))
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	r := w.builder()
+	r.Leases, r.Pool = w.pool, pool
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience())
+	defer cancel()
+	if err := r.Rebuild(ctx, longRoll{roll{func([]string, bool) {}}}, nil); err != nil {
+		t.Fatal(err)
 	}
 }
 

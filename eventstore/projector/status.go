@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/eventstore"
 )
@@ -151,8 +152,15 @@ func Built(ctx context.Context, pool *pgxpool.Pool, model ReadModel) (built bool
 	return built, err
 }
 
-// Served says whether a process leads anything: whether a service runs on a database.
+// Served says whether a process leads anything: whether a service runs on a database. It waits
+// for leases that nobody renews, such as those that a dump holds: as long as one lasts.
 func Served(ctx context.Context, pool *pgxpool.Pool) (served bool, err error) {
-	err = pool.QueryRow(ctx, selectServed).Scan(&served)
-	return served, err
+	lasting, cancel := context.WithTimeout(ctx, leaseTime+standbyPoll)
+	defer cancel()
+	for {
+		err = pool.QueryRow(ctx, selectServed).Scan(&served)
+		if err != nil || !served || backoff.Sleep(lasting, standbyPoll) != nil {
+			return served, err
+		}
+	}
 }
