@@ -179,7 +179,13 @@ type EventStream struct {
 // VisitFollowEventsResponse answers a request for a stream.
 func (s EventStream) VisitFollowEventsResponse(w http.ResponseWriter) error {
 	conn := http.NewResponseController(w)
-	defer context.AfterFunc(s.Context, func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })()
+	waits := cutter{deadline: conn.SetWriteDeadline}
+	defer func() {
+		if waits.end() { // what ends the answer is to be written still
+			_ = conn.SetWriteDeadline(time.Now().Add(eventDeadline)) //nolint:forbidigo // of the connection's clock
+		}
+	}()
+	defer context.AfterFunc(s.Context, waits.cut)()
 	w.Header().Set("Content-Type", mediaEvents)
 	w.Header().Set("X-Accel-Buffering", "no")
 	to := &pieces{to: w, conn: conn}

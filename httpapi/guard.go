@@ -225,9 +225,10 @@ func ifMatch(given []string) (*int64, error) {
 
 // receive takes the rest of a body that has not come at once.
 func (e *edge) receive(r *http.Request, x *exchange, b *buffered) error {
-	m, conn := &meter{now: e.o.Now}, http.NewResponseController(x.rec)
+	m, waits := &meter{now: e.o.Now}, cutter{deadline: http.NewResponseController(x.rec).SetReadDeadline}
+	defer waits.end()
 	b.from = metered{b.from, m}
-	h := m.holder(func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // where there is no connection, nothing waits
+	h := m.holder(waits.cut)
 	ctx := r.Context()
 	return x.rec.without(ctx, x.client(), func() error {
 		err := e.bodies.during(ctx, x.client(), h, func() error {

@@ -20,12 +20,17 @@ const (
 // streaming serves a request while it holds the place of a stream.
 func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
 	s, conn := &stream{meter: meter{now: e.o.Now}, takes: x.op.streams}, http.NewResponseController(x.rec)
-	s.holder = s.meter.holder(func() { s.cut(conn) })
+	waits := cutter{deadline: conn.SetWriteDeadline}
+	if s.takes {
+		waits.deadline = conn.SetReadDeadline
+	}
+	defer waits.end()
+	s.holder = s.meter.holder(waits.cut)
 	return e.streams.during(r.Context(), x.client(), s.holder, func() error {
 		x.rec.stream = s
 		defer e.o.Follows.watch(x.principal, func(why error) {
 			s.lost.Store(&why)
-			s.cut(conn)
+			waits.cut()
 		})()
 		serve()
 		if s.holder.Ended() {
@@ -33,15 +38,6 @@ func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
 		}
 		return nil
 	})
-}
-
-// cut ends what waits for the caller. Nothing waits for it after.
-func (s *stream) cut(conn *http.ResponseController) {
-	set := conn.SetWriteDeadline
-	if s.takes {
-		set = conn.SetReadDeadline
-	}
-	_ = set(time.Unix(1, 0)) // where there is no connection, nothing waits
 }
 
 // streamedBody is a request body of any length: its deadline moves on with

@@ -8,15 +8,16 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"kindred/httpapi"
 )
 
-// deadlines is an answer that writes down how long its connection may be read.
+// deadlines is an answer that writes down how long its connection may be read, and written.
 type deadlines struct {
 	*httptest.ResponseRecorder
-	set []time.Time
+	set, written []time.Time
 }
 
 func (d *deadlines) SetReadDeadline(at time.Time) error {
@@ -24,7 +25,59 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-func (d *deadlines) SetWriteDeadline(time.Time) error { return nil }
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.written = append(d.written, at)
+	return nil
+}
+
+// A caller's connection serves the next request as soon as this one is answered.
+func TestAStreamOfEventsThatEndsLeavesItsConnectionWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for cut, meanwhile := range []func(){func() {}, synctest.Wait} {
+			w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+			ctx, end := context.WithCancel(t.Context())
+			stream := httpapi.EventStream{Context: ctx, Write: func(io.Writer) error {
+				end()
+				meanwhile()
+				return nil
+			}}
+			if err := stream.VisitFollowEventsResponse(w); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if n := len(w.written); n < 2*cut || n > 0 && w.written[n-1].Before(time.Now()) {
+				t.Errorf("deadlines of writing: %v", w.written)
+			}
+		}
+	})
+}
+
+func TestNoConnectionIsCutForARequestThatIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, answered := make(chan struct{}), make(chan struct{})
+		follows := httpapi.NewFollows(func(context.Context, httpapi.Principal) (bool, error) {
+			close(asked)
+			<-answered
+			return true, nil
+		}, time.Now)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go follows.Run(ctx)
+		e := newEdge(t, func(o *httpapi.Options) { o.Follows = follows })
+		e.service.imports = func(context.Context, io.Reader) error { <-asked; return nil }
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		r := httptest.NewRequest("POST", users+"/import", strings.NewReader("{}\n"))
+		r.Header.Set("Authorization", "Bearer full")
+		r.Header.Set("Content-Type", "application/x-ndjson")
+		e.handler.ServeHTTP(w, r)
+		before := len(w.set)
+		close(answered)
+		synctest.Wait()
+		if w.Code != 200 || len(w.set) != before {
+			t.Errorf("%d, with deadlines at %v", w.Code, w.set)
+		}
+	})
+}
 
 // Once a body has come to its end, net/http watches the connection for a caller
 // who goes away: a deadline would take one away who waits for the answer.
