@@ -68,10 +68,6 @@ type App struct {
 }
 
 const (
-	controlConns = 4
-	// limit: edge | connections to the database | {postgres.DefaultMaxConns} for writes and read models, {readConns} for reads, {followingConns} for who follows events, {controlConns} for the service itself
-	readConns      = 12
-	followingConns = 4
 	// limit: requests | a statement that reads, in the database | {readWithin} | 503 `read_too_slow`
 	readWithin      = 5 * time.Second // a statement that only reads, for a request
 	giveBackTimeout = 2 * time.Second
@@ -149,14 +145,15 @@ func (a *App) openDatabase(ctx context.Context) error {
 	if a.tool {
 		name = projector.ToolName
 	}
+	work, reads := a.Config.conns()
 	for _, p := range []struct {
 		pool  **pgxpool.Pool
 		label string
 		postgres.Options
 	}{
-		{&a.Pool, "work", postgres.Options{AppName: name}},
+		{&a.Pool, "work", postgres.Options{MaxConns: work, AppName: name}},
 		// Reads have connections of their own, so that slow ones keep no write waiting.
-		{&a.reads, "reads", postgres.Options{MaxConns: readConns, AppName: "kindred reads", StatementTimeout: readWithin}},
+		{&a.reads, "reads", postgres.Options{MaxConns: reads, AppName: "kindred reads", StatementTimeout: readWithin}},
 		// Streams of events and pulls that wait for one take none of those.
 		{&a.following, "following", postgres.Options{MaxConns: followingConns, AppName: "kindred following", StatementTimeout: readWithin}},
 		{&a.control, "control", postgres.Options{MaxConns: controlConns, AppName: "kindred control"}},

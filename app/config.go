@@ -25,6 +25,7 @@ type Config struct {
 	Listen         string
 	PublicURL      string
 	DatabaseURL    string
+	DatabaseConns  int // 0: the default
 	EventStoreURL  string
 	DataDir        string
 	MasterKey      string
@@ -62,6 +63,22 @@ func (c Config) EpochKeys() string { return cmp.Or(c.EpochDir, filepath.Join(c.D
 
 func (c Config) has(role string) bool { return slices.Contains(c.Roles, role) }
 
+// limit: edge | connections to the database | `KINDRED_DATABASE_CONNECTIONS`, {defaultConns}, at most {mostConns}: {followingConns} for who follows events, {controlConns} for the service itself, of the others 4 in 7 for writes and read models and 3 for reads
+const (
+	defaultConns   = 36 // 16 for writes and read models is the best figure on two cores
+	leastConns     = 16
+	mostConns      = 1000
+	controlConns   = 4
+	followingConns = 4
+)
+
+// conns is how many connections to the database are for writes and read models, and for reads.
+func (c Config) conns() (work, reads int32) {
+	shared := int32(cmp.Or(c.DatabaseConns, defaultConns)) - controlConns - followingConns //nolint:gosec // G115: it is 1,000 at most
+	work = shared * 4 / 7
+	return work, shared - work
+}
+
 // setting is one environment variable.
 type setting struct {
 	name, value, meaning string // value is the default
@@ -73,6 +90,7 @@ func (c *Config) settings() []setting {
 		{"KINDRED_LISTEN", "127.0.0.1:8080", "address and port to serve on", c.setListen},
 		{"KINDRED_PUBLIC_URL", "", "the URL that callers use; the issuer of tokens (default: http:// and the address listened on)", c.setPublicURL},
 		{"KINDRED_DATABASE_URL", "", "PostgreSQL, direct or session-pooled (default: a private local server under KINDRED_DATA_DIR)", c.setDatabaseURL},
+		{"KINDRED_DATABASE_CONNECTIONS", strconv.Itoa(defaultConns), fmt.Sprintf("connections to PostgreSQL that a process opens at most, from %d to %d, and one that listens", leastConns, mostConns), number(&c.DatabaseConns, leastConns, mostConns)},
 		{"KINDRED_EVENTSTORE_URL", "", "esdb://… or kurrentdb://… keeps the event log in that cluster (default: in the database)", c.setEventStoreURL},
 		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key, the epoch keys", text(&c.DataDir)},
 		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; older ones may follow after commas (default: a file, see the next)", text(&c.MasterKey)},
@@ -84,7 +102,7 @@ func (c *Config) settings() []setting {
 		{"KINDRED_WEBHOOK_ALLOW_NETWORKS", "", "private networks (CIDR, with commas) that deliveries may reach", networks(&c.AllowNetworks)},
 		{"KINDRED_RATE_LIMIT", "on", "on, or off for load tests", c.setRateLimit},
 		{"KINDRED_TRUSTED_PROXIES", "", "networks (CIDR, with commas) of reverse proxies whose X-Forwarded-For tells callers apart", networks(&c.TrustedProxies)},
-		{"KINDRED_MAX_CONNECTIONS", "4096", "connections that are kept open at a time, from 64 to 1000000; a quarter of them from one address", c.setMaxConnections},
+		{"KINDRED_MAX_CONNECTIONS", "4096", "connections that are kept open at a time, from 64 to 1000000; a quarter of them from one address", number(&c.MaxConnections, 64, 1_000_000)},
 		{"KINDRED_METRICS_LISTEN", "", "address and port to serve /metrics on alone (default: KINDRED_LISTEN serves it, to everybody)", c.setMetricsListen},
 		{"KINDRED_ROLES", "api,projections,policies,dispatcher", "what this process does", c.setRoles},
 		{LogFormatSetting, "text", "text, or json, a line each", oneWord("text", "json")},
@@ -177,13 +195,15 @@ func checkListen(value, example string) error {
 	return nil
 }
 
-func (c *Config) setMaxConnections(value string) error {
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 64 || n > 1_000_000 {
-		return errors.New("must be a number from 64 to 1000000")
+func number(into *int, least, most int) func(string) error {
+	return func(value string) error {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("must be a number from %d to %d", least, most)
+		}
+		*into = n
+		return nil
 	}
-	c.MaxConnections = n
-	return nil
 }
 
 func (c *Config) setDatabaseURL(value string) error {

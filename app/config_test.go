@@ -59,7 +59,8 @@ func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
 		return err
 	}
 	for name, values := range map[string][]string{
-		"KINDRED_LISTEN": {"8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:8080"},
+		"KINDRED_LISTEN":               {"8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:8080"},
+		"KINDRED_DATABASE_CONNECTIONS": {"15", "1001", "many", "-1", "16.5"},
 		"KINDRED_DATABASE_URL": {
 			"kindred", "postgres://user:hunter2@host:port/kindred", "postgres://user:hunter2@host/kindred?sslmode=on",
 		},
@@ -73,13 +74,27 @@ func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
 		}
 	}
 	for name, values := range map[string][]string{
-		"KINDRED_LISTEN":       {":8080", "[::1]:0", "kindred.internal:80"},
-		"KINDRED_DATABASE_URL": {"postgres://user@host/kindred?sslmode=disable", "host=/run/postgresql dbname=kindred"},
+		"KINDRED_LISTEN":               {":8080", "[::1]:0", "kindred.internal:80"},
+		"KINDRED_DATABASE_CONNECTIONS": {"16", "1000"},
+		"KINDRED_DATABASE_URL":         {"postgres://user@host/kindred?sslmode=disable", "host=/run/postgresql dbname=kindred"},
 	} {
 		for _, value := range values {
 			if err := read(name, value); err != nil {
 				t.Errorf("%s=%s: %v", name, value, err)
 			}
+		}
+	}
+}
+
+func TestConnectionsToTheDatabaseAreDivided(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		all         int
+		work, reads int32
+	}{{0, 16, 12}, {36, 16, 12}, {leastConns, 4, 4}, {mostConns, 566, 426}} {
+		work, reads := Config{DatabaseConns: tt.all}.conns()
+		if work != tt.work || reads != tt.reads {
+			t.Errorf("of %d, %d for writes and %d for reads", tt.all, work, reads)
 		}
 	}
 }

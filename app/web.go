@@ -255,7 +255,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	w.follows = httpapi.NewFollows(verifier.Ended, time.Now)
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: verifier, Known: verifier.Known, Follows: w.follows,
-		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit, Reads: readConns, Hashes: cores}, TrustedProxies: a.Config.TrustedProxies,
+		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit, Reads: int(a.reads.Config().MaxConns), Hashes: cores}, TrustedProxies: a.Config.TrustedProxies,
 		Answered: w.requests.Note, Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: a.tracing, Now: time.Now, Entropy: rand.Reader,
 	})
 	w.handler, err = console.New(console.Config{API: httpapi.Unlisted(w.handler), Next: w.handler, PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger})
