@@ -77,29 +77,26 @@ func TestChangesOfASegmentAreWaitedFor(t *testing.T) {
 	a := shared(t).signUp()
 	at := a.segment("Grown-ups", `traits.age > 30`)
 	cursor := want[httpapi.SegmentMemberList](t, http.StatusOK, a.get(at+"/members")).ChangesCursor
-	changes := func(wait int, after string) httpapi.SegmentChangeList {
-		return want[httpapi.SegmentChangeList](t, http.StatusOK, a.get(fmt.Sprintf("%s/changes?wait=%d&after=%s", at, wait, url.QueryEscape(after))))
+	changes := func(wait int, after string) answer {
+		return a.get(fmt.Sprintf("%s/changes?wait=%d&after=%s", at, wait, url.QueryEscape(after)))
 	}
-	nothing := changes(1, cursor)
+	nothing := want[httpapi.SegmentChangeList](t, http.StatusOK, changes(1, cursor))
 	if len(nothing.Changes) != 0 {
 		t.Errorf("told %+v", nothing)
 	}
-	came := make(chan httpapi.SegmentChangeList)
+	answered := make(chan answer)
 	began := time.Now()
-	go func() { came <- changes(30, nothing.Cursor) }()
+	go func() { answered <- changes(30, nothing.Cursor) }()
 	a.createUser("u1", map[string]any{"age": 20})
 	a.createUser("u2", map[string]any{"age": 40})
-	if got := <-came; len(got.Changes) != 1 || *got.Changes[0].ExternalID != "u2" || time.Since(began) > 25*time.Second {
+	got := want[httpapi.SegmentChangeList](t, http.StatusOK, <-answered)
+	if len(got.Changes) != 1 || *got.Changes[0].ExternalID != "u2" || time.Since(began) > 25*time.Second {
 		t.Errorf("told %+v", got)
 	}
-	gone := make(chan answer)
-	go func() { gone <- a.get(at + "/changes?wait=30&after=" + url.QueryEscape(cursor)) }()
-	want[httpapi.SegmentChangeList](t, http.StatusOK, <-gone)
-	go func() {
-		gone <- a.get(at + "/changes?wait=30&after=" + url.QueryEscape(changes(0, nothing.Cursor).Cursor))
-	}()
+	want[httpapi.SegmentChangeList](t, http.StatusOK, changes(30, cursor))
+	go func() { answered <- changes(30, got.Cursor) }()
 	a.send("DELETE", at, nil)
-	wantProblem(t, http.StatusNotFound, "segment_unknown", <-gone)
+	wantProblem(t, http.StatusNotFound, "segment_unknown", <-answered)
 }
 
 // Changes are told in their order, and the newest first, page by page.
