@@ -63,19 +63,20 @@ func (c Config) EpochKeys() string { return cmp.Or(c.EpochDir, filepath.Join(c.D
 
 func (c Config) has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// limit: edge | connections to the database | `KINDRED_DATABASE_CONNECTIONS`, {defaultConns}, at most {mostConns}: {followingConns} for who follows events, {controlConns} for the service itself, of the others 4 in 7 for writes and read models and 3 for reads
+// limit: edge | connections to the database | `KINDRED_DATABASE_CONNECTIONS`, {defaultConns}, at most {mostConns}: {followingConns} for who follows events, {controlConns} for the service itself, of the others 2 in 7, {leastWork} at least, for writes and read models, the rest for reads
 const (
-	defaultConns   = 36 // 16 for writes and read models is the best figure on two cores
+	defaultConns   = 36
 	leastConns     = 16
 	mostConns      = 1000
 	controlConns   = 4
 	followingConns = 4
+	leastWork      = 4
 )
 
 // conns is how many connections to the database are for writes and read models, and for reads.
 func (c Config) conns() (work, reads int32) {
 	shared := int32(cmp.Or(c.DatabaseConns, defaultConns)) - controlConns - followingConns //nolint:gosec // G115: it is 1,000 at most
-	work = shared * 4 / 7
+	work = max(leastWork, shared*2/7)
 	return work, shared - work
 }
 

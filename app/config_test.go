@@ -91,7 +91,7 @@ func TestConnectionsToTheDatabaseAreDivided(t *testing.T) {
 	for _, tt := range []struct {
 		all         int
 		work, reads int32
-	}{{0, 16, 12}, {36, 16, 12}, {leastConns, 4, 4}, {mostConns, 566, 426}} {
+	}{{0, 8, 20}, {36, 8, 20}, {leastConns, 4, 4}, {mostConns, 283, 709}} {
 		work, reads := Config{DatabaseConns: tt.all}.conns()
 		if work != tt.work || reads != tt.reads {
 			t.Errorf("of %d, %d for writes and %d for reads", tt.all, work, reads)

@@ -45,7 +45,7 @@ func TestAModelThatStandsStillHoldsNobodyElseUp(t *testing.T) {
 // Reads that hang in the database, of three clients, leave connections to another's.
 func TestReadsThatHangHoldNobodyElseUp(t *testing.T) {
 	t.Parallel()
-	s := startService(t, func(c *app.Config) { c.DatabaseConns = 36 }) // 12 of them for reads
+	s := startService(t, func(c *app.Config) { c.DatabaseConns = 24 }) // 12 of them for reads
 	other := s.signUp()
 	greedy := []account{s.signUp(), s.signUp(), s.signUp()}
 	for _, a := range append(greedy, other) { // their tokens are known from here on

@@ -18,7 +18,7 @@ type Limits struct {
 	ClientRate int // requests a second for all tokens of a client; 2,000
 	TokenRate  int // requests a second for one token; 1,000
 	InFlight   int // writes that are let in at one time, and reads that may wait; 256
-	Reads      int // reads that are answered at one time: connections to the database; 12
+	Reads      int // reads that are answered at one time: connections to the database; 20
 	Hashes     int // passwords that are hashed at one time: cores; 1
 }
 
@@ -33,7 +33,7 @@ const (
 	rated = 1 << 16
 
 	inFlight = 256
-	reads    = 12
+	reads    = 20
 )
 
 func (l Limits) orDefault() Limits {

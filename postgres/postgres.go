@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// DefaultMaxConns is the best figure on two cores.
+	// DefaultMaxConns is for a pool that asks for no number.
 	DefaultMaxConns = 16
 	connectTimeout  = 5 * time.Second
 	idleInTxTimeout = "60s"
