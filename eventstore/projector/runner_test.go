@@ -123,6 +123,23 @@ func TestALeaseOfAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
 	w.passed(t, "names_2", w.rename(t, acme, "after"))
 }
 
+// TestADumpOfAServiceServesNobody has a lease that a dump took along, and nobody renews.
+func TestADumpOfAServiceServesNobody(t *testing.T) {
+	w := newFixture(t)
+	if _, err := w.pool.Exec(t.Context(), `INSERT INTO leases (name, holder, epoch, expires_at)
+		VALUES ('names_2', 'dumped', 7, clock_timestamp() + interval '500 milliseconds')`); err != nil {
+		t.Fatal(err)
+	}
+	if served, err := projector.Served(t.Context(), w.pool); err != nil || served {
+		t.Errorf("a dump: somebody serves: %t, %v", served, err)
+	}
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, acme, "after"))
+	if served, err := projector.Served(t.Context(), w.pool); err != nil || !served {
+		t.Errorf("a service: somebody serves: %t, %v", served, err)
+	}
+}
+
 func TestAPausedLeaderCannotWriteLate(t *testing.T) {
 	for name, afterWrites := range map[string]bool{"before its writes": false, "with its writes open": true} {
 		t.Run(name, func(t *testing.T) {
