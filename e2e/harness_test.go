@@ -101,7 +101,7 @@ func testConfig(t testing.TB) app.Config {
 	}
 	config.Listen = "127.0.0.1:0"
 	config.DataDir = t.TempDir()
-	config.DatabaseConns = 16 // each that is opened parses and plans all statements anew: 36 of them take a quarter more of the processors
+	config.DatabaseConns = 16 // each that is opened parses and plans all statements anew: 36 of them take a tenth to a quarter more of the processors
 	config.RateLimit = false
 	config.AllowNetworks = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	return config

@@ -42,7 +42,7 @@ type Follows struct {
 
 type following struct {
 	principal Principal
-	end       func(why error) // may be called again until the request has ended
+	end       func(why error) // may be called again, and once the request has ended
 	goesOn    bool            // when the token expires, or the process is about to stop
 }
 
