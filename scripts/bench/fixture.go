@@ -150,7 +150,8 @@ func (s *fixture) serve(ctx context.Context, name string, env ...string) (*serve
 	if err != nil {
 		return nil, err
 	}
-	env = append(env, "KINDRED_LISTEN="+addr, "KINDRED_DATA_DIR="+s.dir+"/"+name, "KINDRED_RATE_LIMIT=off", "KINDRED_TOKEN_TTL=24h")
+	env = append(env, "KINDRED_LISTEN="+addr, "KINDRED_DATA_DIR="+s.dir+"/"+name, "KINDRED_RATE_LIMIT=off", "KINDRED_TOKEN_TTL=24h",
+		fmt.Sprintf("KINDRED_MAX_CONNECTIONS=%d", 5*openConnections)) // a quarter of them for one address
 	return s.start(ctx, name, addr, exec.CommandContext(context.WithoutCancel(ctx), s.o.kindred, "serve"), env...)
 }
 
