@@ -37,7 +37,7 @@ var rules = map[string][]string{
 	"eventstore/seal":      {"coalesce", "domain/event", "domain/id"},
 	"eventstore/audit":     {"domain/id", "eventstore", "go-jose"},
 	"eventstore/replay":    {"errgroup", "domain/id", "eventstore", "eventstore/audit", "pgx"},
-	"eventstore/projector": {"backoff", "errgroup", "eventstore", "domain/event", "domain/id", "domain/fault", "jobs", "panics", "postgres", "pgx", "watermill"},
+	"eventstore/projector": {"backoff", "coalesce", "errgroup", "eventstore", "domain/event", "domain/id", "domain/fault", "jobs", "panics", "postgres", "pgx", "watermill"},
 	"eventstore/tail":      {"eventstore", "domain/id"},
 	"commands":             {"backoff", "coalesce", "domain", "domain/id", "domain/fault", "domain/event", "domain/rule", "domain/traits", "eventstore", "eventstore/seal", "panics", "semaphore"},
 	"commands/policies": {

@@ -109,7 +109,7 @@ func open(ctx context.Context, config Config, logger *slog.Logger, tool bool) (*
 	a.Progress.Listener = a.listener
 	a.Vault.Server = a.Progress.Server
 	a.Runner = &projector.Runner{
-		Pool: a.Pool, Leases: a.control, Log: a.Log, Name: processName(), Logger: logger, Now: time.Now,
+		Pool: a.Pool, Leases: a.control, Renewals: projector.NewRenewals(a.control), Log: a.Log, Name: processName(), Logger: logger, Now: time.Now,
 		Large: make(chan struct{}, 1), Progress: a.Progress, Metrics: projector.NewMetrics(a.metrics),
 	}
 	if a.local == nil {

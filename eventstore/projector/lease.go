@@ -163,7 +163,7 @@ func (r *Runner) hold(ctx context.Context, l lease, work func(context.Context) e
 // crashed may have forgotten the leader's last commits, which did not wait for
 // the disk; then the leader has to begin again from where the checkpoint is.
 func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFunc) {
-	tick := time.NewTicker(r.leaseTime() / 3)
+	tick := time.NewTimer(untilRenewal(r.leaseTime()))
 	defer tick.Stop()
 	end := time.AfterFunc(r.leaseTime(), func() { lose(errLost) })
 	defer end.Stop()
@@ -172,10 +172,11 @@ func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFun
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			tick.Reset(untilRenewal(r.leaseTime()))
 		}
-		reached, stands := l.reached.Load(), eventstore.Start
+		reached := l.reached.Load()
 		asked := time.Now() //nolint:forbidigo // a lease is measured on the process's monotonic clock
-		err := r.leases().QueryRow(ctx, renewLease, l.name, l.epoch, r.leaseTime(), r.Name, l.server).Scan(&stands)
+		stands, err := r.prolong(ctx, l)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows), err == nil && reached != nil && stands < *reached:
 			lose(errLost)
@@ -185,6 +186,19 @@ func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFun
 		default: // the next tick tries again; the timer ends it
 		}
 	}
+}
+
+// prolong renews a lease and returns where its leader's checkpoint stands. It fails with
+// pgx.ErrNoRows where the lease is lost.
+func (r *Runner) prolong(ctx context.Context, l lease) (stands eventstore.Position, err error) {
+	if r.Renewals != nil {
+		found, err := r.Renewals.rounds.Ask(ctx, renewal{l, r.Name, r.leaseTime()})
+		if err != nil || found.renewed {
+			return found.stands, err
+		}
+	}
+	err = r.leases().QueryRow(ctx, renewLease, l.name, l.epoch, r.leaseTime(), r.Name, l.server).Scan(&stands)
+	return stands, err
 }
 
 func (r *Runner) leaseTime() time.Duration { return cmp.Or(r.Lease, leaseTime) }

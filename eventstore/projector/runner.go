@@ -41,6 +41,7 @@ type Runner struct {
 	Now    func() time.Time // for the lag in the metrics
 
 	Leases   *pgxpool.Pool // for leases alone, so that no work keeps them waiting; nil: Pool
+	Renewals *Renewals     // of all leases of the process; nil: each alone
 	Large    chan struct{} // of capacity 1: held while a large batch is applied; nil: any number are
 	Progress *Progress     // told after each commit; may be nil
 	Metrics  *Metrics      // may be nil
