@@ -9,6 +9,7 @@ import (
 	"kindred/commands/policies"
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 	"kindred/projections/segments"
 )
@@ -26,7 +27,9 @@ func (a *App) clustering(c *commands.Commands, metrics *policies.Metrics) *polic
 	reader := a.Reader()
 	clusters := projections.Clusters{Reader: reader}
 	return &policies.Clustering{
-		Commands: c, Runs: policies.ModelledRuns{Model: clusters},
+		Commands: c, Runs: policies.ModelledRuns{
+			Model: clusters, Ran: &projector.Nothing{Progress: a.Progress, Of: clusters}, Verdicts: &projector.Nothing{Progress: a.Progress, Of: clusters},
+		},
 		Inputs: policies.ModelledInputs{
 			Progress: a.Progress, Clusters: clusters,
 			Consent: projections.Consent{Reader: reader}, Users: projections.Users{Reader: reader}, Segments: segments.Model{Reader: reader},

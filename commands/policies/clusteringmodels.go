@@ -12,26 +12,38 @@ import (
 )
 
 // ModelledRuns is [Runs] by the read model.
-type ModelledRuns struct{ Model projections.Clusters }
+type ModelledRuns struct {
+	Model projections.Clusters
+	// Ran and Verdicts remember that no run is to be carried out, and none to be judged; nil: it is
+	// not remembered.
+	Ran, Verdicts *projector.Nothing
+}
 
 // Next implements [Runs].
 func (r ModelledRuns) Next(ctx context.Context, except []id.Run) ([]OpenRun, error) {
-	return openRuns(r.Model.OpenRuns(ctx, except))
+	return openRuns(ctx, r.Ran, r.Model.OpenRuns, except)
 }
 
 // Unjudged implements [Runs].
 func (r ModelledRuns) Unjudged(ctx context.Context, except []id.Run) ([]OpenRun, error) {
-	return openRuns(r.Model.UnjudgedRuns(ctx, except))
+	return openRuns(ctx, r.Verdicts, r.Model.UnjudgedRuns, except)
 }
 
-func openRuns(found []projections.OpenRun, err error) ([]OpenRun, error) {
-	open := make([]OpenRun, len(found))
-	for i, run := range found {
-		open[i] = OpenRun{
-			Client: run.Client, Run: run.ID, RunScope: run.Scope(), TraitPaths: run.TraitPaths, K: run.K, Seed: run.Seed,
-			MinSize: run.MinSize, Attempt: run.Attempt, CreatedAt: run.CreatedAt, Position: run.CreatedPosition,
-		}
+func openRuns(ctx context.Context, none *projector.Nothing, find func(context.Context, []id.Run) ([]projections.OpenRun, error), except []id.Run) ([]OpenRun, error) {
+	if len(except) > 0 {
+		none = nil // one of them may be next without that the model moves
 	}
+	var open []OpenRun
+	err := none.Look(func() (bool, error) {
+		found, err := find(ctx, except)
+		for _, run := range found {
+			open = append(open, OpenRun{
+				Client: run.Client, Run: run.ID, RunScope: run.Scope(), TraitPaths: run.TraitPaths, K: run.K, Seed: run.Seed,
+				MinSize: run.MinSize, Attempt: run.Attempt, CreatedAt: run.CreatedAt, Position: run.CreatedPosition,
+			})
+		}
+		return len(found) > 0, err
+	})
 	return open, err
 }
 

@@ -45,6 +45,7 @@ type Policies struct {
 	Claims     OpenClaims
 	Campaigns  DueCampaigns
 	Segments   Segments
+	Built      *projector.Nothing // of the segments' model: no rule is to judge anybody; nil: it is not remembered
 	Matching   MatchTurns
 	Sandboxes  Sandboxes
 	// RecordEndings records how deliveries to webhooks ended, in batches, each again until

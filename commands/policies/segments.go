@@ -36,12 +36,21 @@ type Segments interface {
 // Faults: building, busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
 // segment_unknown, stale.
 func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
-	if err := p.restoreSegments(ctx); err != nil {
-		return false, err
+	err = p.Built.Look(func() (found bool, err error) {
+		found, more, err = p.buildSegments(ctx)
+		return found, err
+	})
+	return more, err
+}
+
+func (p *Policies) buildSegments(ctx context.Context) (found, more bool, err error) {
+	restored, err := p.restoreSegments(ctx)
+	if err != nil {
+		return false, false, err
 	}
 	building, err := p.Segments.Building(ctx)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	for _, client := range building {
 		rest, err := p.build(ctx, client)
@@ -50,7 +59,7 @@ func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
 		}
 		more = more || rest && err == nil
 	}
-	return more, nil
+	return restored || len(building) > 0, more, nil
 }
 
 // build judges some more of a client's users by its new rules.
@@ -64,11 +73,11 @@ func (p *Policies) build(ctx context.Context, client id.Client) (more bool, err 
 }
 
 // restoreSegments gives segments that are not blocked any more their rules again, which
-// judge everybody anew.
-func (p *Policies) restoreSegments(ctx context.Context) error {
+// judge everybody anew. It says whether there were any.
+func (p *Policies) restoreSegments(ctx context.Context) (bool, error) {
 	restored, err := p.Segments.Restored(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, client := range restored {
 		err := panics.Caught(func() error {
@@ -82,7 +91,7 @@ func (p *Policies) restoreSegments(ctx context.Context) error {
 			p.Logger.WarnContext(ctx, "a segment is not restored, trying again", "client", client, "error", err)
 		}
 	}
-	return nil
+	return len(restored) > 0, nil
 }
 
 // PassTime lets time pass for the segments of clients of which it moves users.
