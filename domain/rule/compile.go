@@ -70,6 +70,9 @@ func (c *compiler) logic(e ast.Expr) (logic, error) {
 	if !c.mayBeTruth(e) {
 		return nil, c.wrong(e, "A rule is true or false, which this never is.")
 	}
+	if p, ok := c.plain(e); ok {
+		return c.explained(e, p), nil
+	}
 	return c.explained(e, surely(v)), nil
 }
 
@@ -368,10 +371,10 @@ func (c *compiler) truth(e ast.Expr) (value, error) {
 var functions = map[string]func(known []any) any{
 	operators.Equals:        func(known []any) any { return equal(known[0], known[1]) },
 	operators.NotEquals:     func(known []any) any { return !equal(known[0], known[1]) },
-	operators.Less:          ordered(func(order int) bool { return order == -1 }),
-	operators.LessEquals:    ordered(func(order int) bool { return order <= 0 }),
-	operators.Greater:       ordered(func(order int) bool { return order == 1 }),
-	operators.GreaterEquals: ordered(func(order int) bool { return order == 0 || order == 1 }),
+	operators.Less:          ordered(orders[operators.Less]),
+	operators.LessEquals:    ordered(orders[operators.LessEquals]),
+	operators.Greater:       ordered(orders[operators.Greater]),
+	operators.GreaterEquals: ordered(orders[operators.GreaterEquals]),
 	operators.In:            contains,
 	operators.Index:         member,
 	operators.Add:           add,

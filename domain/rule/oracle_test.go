@@ -215,3 +215,34 @@ func TestWhatARuleReadsOfTheTraitsDecides(t *testing.T) {
 		t.Errorf("%d rules told users apart", differed)
 	}
 }
+
+// A comparison of a member with what stands in the rule is judged in one piece; written as an index,
+// it is judged part by part, to the same end and in as many steps.
+func TestAPlainComparisonIsLikeAnyOther(t *testing.T) {
+	long := strings.Repeat("long", 30)
+	judged := map[rule.Truth]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		comparison := rapid.SampledFrom([]string{"==", "!=", "<", "<=", ">", ">="}).Draw(t, "comparison")
+		to := rapid.SampledFrom([]string{"0.5", "2", "-1", "true", "false", `"x"`, `""`, strconv.Quote(long)}).Draw(t, "to")
+		v := drawTrait(t, 2)
+		if rapid.Bool().Draw(t, "long") {
+			v = rapid.SampledFrom([]any{long, []any{long, long}, map[string]any{long: long}, nil}).Draw(t, "value")
+		}
+		said := func(of string) (rule.Truth, int) {
+			r, err := rule.Parse(fmt.Sprintf("%s %s %s", of, comparison, to), rule.Users)
+			if err != nil {
+				t.Fatal(err)
+			}
+			truth, _, steps := r.JudgeUntil(&rule.Facts{Traits: map[string]any{"a": v}})
+			return truth, steps
+		}
+		truth, steps := said("traits.a")
+		if want, in := said(`traits["a"]`); truth != want || steps != in {
+			t.Fatalf("%v %s %s is %d in %d steps, part by part %d in %d", v, comparison, to, truth, steps, want, in)
+		}
+		judged[truth]++
+	})
+	if !t.Failed() && (judged[rule.True] < 5 || judged[rule.False] < 5 || judged[rule.Unknown] < 5) {
+		t.Errorf("the comparisons are of one kind: %v", judged)
+	}
+}

@@ -7,6 +7,7 @@ import "time"
 type Set struct {
 	numbers map[string]int // of comparisons, by their text
 	found   []found        // by number
+	never   []int          // by number: the user of whom it was found not to be true, at any time
 	user    int
 	idle    *judgement
 }
@@ -27,6 +28,7 @@ type InSet struct {
 	rule    *Rule
 	set     *Set
 	numbers []int // nil: it asks what depends on where the rule stands
+	needed  []int // of these, those without which the rule is never true
 }
 
 // Add adds a rule.
@@ -40,9 +42,12 @@ func (s *Set) Add(r *Rule) InSet {
 		number, known := s.numbers[c.text]
 		if !known {
 			number = len(s.found)
-			s.numbers[c.text], s.found = number, append(s.found, found{})
+			s.numbers[c.text], s.found, s.never = number, append(s.found, found{}), append(s.never, 0)
 		}
 		in.numbers[i] = number
+	}
+	for _, place := range r.needed {
+		in.needed = append(in.needed, in.numbers[place])
 	}
 	return in
 }
@@ -65,11 +70,8 @@ func needed(l logic) (parts []int) {
 // Excluded says that the rule is not true of the user, whatever time it is, as another rule of
 // the set has found of a comparison that it needs. It does not say when it is.
 func (r InSet) Excluded() bool {
-	if r.numbers == nil {
-		return false
-	}
-	for _, place := range r.rule.needed {
-		if known := &r.set.found[r.numbers[place]]; known.user == r.set.user && known.truth != True && known.until.IsZero() {
+	for _, number := range r.needed {
+		if r.set.never[number] == r.set.user {
 			return true
 		}
 	}
@@ -90,7 +92,8 @@ func (r InSet) JudgeUntil(facts *Facts) (truth Truth, until time.Time, steps int
 	if j == nil {
 		j = begin(facts, 0)
 	}
-	*j = judgement{Facts: facts, most: r.rule.most, args: j.args[:0], numbers: r.numbers}
+	j.Facts, j.most, j.args, j.numbers, j.set = facts, r.rule.most, j.args[:0], r.numbers, nil
+	j.flipsAt, j.steps = time.Time{}, 0
 	if r.numbers != nil {
 		j.set = r.set
 	}
@@ -116,6 +119,9 @@ func (c comparison) judge(j *judgement) Truth {
 	truth := c.logic.judge(j)
 	if j.steps <= j.most {
 		*known = found{j.set.user, truth, j.flipsAt, j.steps - steps}
+		if truth != True && j.flipsAt.IsZero() {
+			j.set.never[j.numbers[c.place]] = j.set.user
+		}
 	}
 	if !before.IsZero() {
 		j.flips(before)

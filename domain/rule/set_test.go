@@ -37,7 +37,7 @@ func TestARuleOfASetJudgesAsItDoesAlone(t *testing.T) {
 			}
 			rules, together = append(rules, r), append(together, set.Add(r))
 		}
-		for range 4 {
+		for range 8 {
 			set.Next()
 			facts := &rule.Facts{Traits: drawTraits(t, []string{"a", "b", "c", "o", "l"}, 2), Now: now}
 			facts.Traits["d"] = now.Add(-time.Duration(rapid.IntRange(0, 72).Draw(t, "hours")) * time.Hour).Format(time.RFC3339)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -707,7 +708,7 @@ func intArray(numbers []int32) string {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = fmt.Append(b, n)
+		b = strconv.AppendInt(b, int64(n), 10)
 	}
 	return string(append(b, '}'))
 }
