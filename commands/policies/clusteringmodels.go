@@ -31,7 +31,7 @@ func (r ModelledRuns) Unjudged(ctx context.Context, except []id.Run) ([]OpenRun,
 
 func openRuns(ctx context.Context, none *projector.Nothing, find func(context.Context, []id.Run) ([]projections.OpenRun, error), except []id.Run) ([]OpenRun, error) {
 	if len(except) > 0 {
-		none = nil // one of them may be next without that the model moves
+		none = nil // one of them may be next, though the model has not moved
 	}
 	var open []OpenRun
 	err := none.Look(func() (bool, error) {

@@ -47,7 +47,10 @@ var orders = map[string]func(order int) bool{
 }
 
 func (p plain) judge(j *judgement) Truth {
-	if j.takes(1) || j.takes(1) { // for the comparison, and for its member
+	if j.takes(1) {
+		return Unknown
+	}
+	if j.takes(1) { // for the member
 		return Unknown
 	}
 	v := j.Traits[p.member]

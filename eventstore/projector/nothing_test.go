@@ -21,9 +21,16 @@ func TestNothingHoldsUntilTheModelMoves(t *testing.T) {
 			err          error
 			want         int // looks so far
 		}{
-			{want: 1}, {want: 1}, {want: 1},
-			{moves: true, found: true, want: 2}, {found: true, want: 3}, {want: 4}, {want: 4},
-			{moves: true, err: errLost, want: 5}, {want: 6}, {want: 6},
+			{want: 1},
+			{want: 1},
+			{want: 1},
+			{moves: true, found: true, want: 2},
+			{found: true, want: 3},
+			{want: 4},
+			{want: 4},
+			{moves: true, err: errLost, want: 5},
+			{want: 6},
+			{want: 6},
 		} {
 			if step.moves {
 				p.note(ID(followed{}), eventstore.Position(fmt.Sprint(i)))

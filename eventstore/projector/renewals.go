@@ -27,8 +27,8 @@ type renewal struct {
 	length time.Duration
 }
 
-// renewed is what came of a renewal: nothing where the lease is lost, and where another
-// transaction has locked its row.
+// renewed is what came of a renewal: nothing where the lease has ended or is another's, and
+// where another transaction has locked its row.
 type renewed struct {
 	stands  eventstore.Position // the leader's checkpoint
 	renewed bool
@@ -51,13 +51,14 @@ func untilRenewal(length time.Duration) time.Duration {
 	return every - time.Since(started)%every
 }
 
-// Rows that somebody else has locked are passed over: none keeps the others waiting.
+// Rows that somebody else has locked are passed over: none keeps the others waiting. So are leases
+// that have ended: one that is given back meanwhile is not to last again.
 const renewLeases = `
 WITH held AS (
 	SELECT l.name, asked.length FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::interval[])
 		AS asked (name, epoch, holder, server, length)
 	JOIN leases l ON l.name = asked.name AND l.epoch = asked.epoch AND l.holder = asked.holder
-	WHERE asked.server = ` + postgres.Run + inMemory + `
+	WHERE asked.server = ` + postgres.Run + inMemory + ` AND l.expires_at > clock_timestamp()
 	FOR UPDATE OF l SKIP LOCKED
 ), renewed AS (
 	UPDATE leases l SET expires_at = clock_timestamp() + held.length FROM held WHERE l.name = held.name RETURNING l.name, l.epoch

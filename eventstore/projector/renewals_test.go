@@ -75,6 +75,11 @@ func TestLeasesOfAProcessAreRenewedTogether(t *testing.T) {
 	if n := w.one(t, `SELECT count(*) FROM leases WHERE holder = 'holder' AND expires_at > clock_timestamp()`); n < leases-2 {
 		t.Errorf("%d leases stand", n)
 	}
+	w.exec(t, `UPDATE leases SET expires_at = clock_timestamp() WHERE name = 'work_02'`)
+	before := alone.Load()
+	testkit.Eventually(t, "a lease that has ended, and that nobody took, is renewed alone", func() bool {
+		return alone.Load() > before && w.one(t, `SELECT count(*) FROM leases WHERE name = 'work_02' AND holder = 'holder' AND expires_at > clock_timestamp()`) == 1
+	})
 	if rounds, single := together.Load(), alone.Load(); single > rounds {
 		t.Errorf("%d statements for all leases, %d for one", rounds, single)
 	}
