@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
-// idleTimeout is how long a connection is kept on which nothing is asked.
-const idleTimeout = time.Minute
+// idleTimeout is how long a connection is kept on which nothing is asked: longer than
+// callers keep theirs, mostly 60 to 90 s. Where both close at the same time a request is lost, and a
+// POST is not repeated.
+// limit: edge | a connection on which nothing is asked | {idleTimeout}, then it is closed
+const idleTimeout = 2 * time.Minute
 
 // NewServer returns a server whose every wait is bounded. Streaming requests
 // move their deadlines themselves.
