@@ -50,19 +50,19 @@ func TestTenPagesOfAFeedUnderConcurrentWrites(t *testing.T) {
 	a.populate(400)
 
 	var writers sync.WaitGroup
-	stop := make(chan struct{})
+	// A page has company of so many writes: without an end of them, what a feed reads is behind for as
+	// long as the machine is busy.
+	const company = 12
+	due := make(chan struct{}, company)
 	defer writers.Wait()
-	defer close(stop)
+	defer close(due)
 	erased := map[string]bool{}
 	var mu sync.Mutex
 	for w := range 4 {
 		writers.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			i := -1
+			for range due {
+				i++
 				switch w {
 				case 0:
 					a.createUser(fmt.Sprintf("new-%d", i), map[string]any{"age": 30 + i%9, "plan": "p0"})
@@ -94,6 +94,9 @@ func TestTenPagesOfAFeedUnderConcurrentWrites(t *testing.T) {
 				was[u] = true
 			}
 			mu.Unlock()
+			for len(due) < cap(due) {
+				due <- struct{}{}
+			}
 			got := a.feed(path)
 			if len(got.Data) != 20 && page < 9 {
 				t.Errorf("page %d has %d items", page, len(got.Data))

@@ -48,14 +48,14 @@ func TestMain(m *testing.M) {
 // of their own. PgBouncer stands before its database.
 func shared(t testing.TB) *service {
 	t.Helper()
-	return storyRun.view(t, func() *service { return startService(storyRun, pooled(storyRun)) })
+	return storyRun.view(t, func() *service { return startService(storyRun, pooled(storyRun), forMany) })
 }
 
 // sharedContract is the same for those of the contract. It must not fail at anything,
 // whoever asked; that is checked when the run ends.
 func sharedContract(t testing.TB) *service {
 	t.Helper()
-	return contractRun.view(t, func() *service { return keepContract(contractRun) })
+	return contractRun.view(t, func() *service { return keepContract(contractRun, forMany) })
 }
 
 // storyRun and contractRun are what the shared services belong to.
