@@ -28,7 +28,8 @@ func (a *App) clustering(c *commands.Commands, metrics *policies.Metrics) *polic
 	clusters := projections.Clusters{Reader: reader}
 	return &policies.Clustering{
 		Commands: c, Runs: policies.ModelledRuns{
-			Model: clusters, Ran: &projector.Nothing{Progress: a.Progress, Of: clusters}, Verdicts: &projector.Nothing{Progress: a.Progress, Of: clusters},
+			Model:    clusters,
+			NoneOpen: &projector.NegativeCache{Progress: a.Progress, Of: clusters}, NoneUnjudged: &projector.NegativeCache{Progress: a.Progress, Of: clusters},
 		},
 		Inputs: policies.ModelledInputs{
 			Progress: a.Progress, Clusters: clusters,

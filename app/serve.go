@@ -98,8 +98,8 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 			RecordEndings:  func(ctx context.Context) (bool, error) { return dispatcher.Endings{Pool: a.Pool}.Record(ctx, c) },
 			DisableFailing: func(ctx context.Context) error { return dispatcher.DisableFailing(ctx, a.Pool, c) },
 			Campaigns:      projections.Campaigns{Reader: a.Reader()}, Segments: segments.New(a.Reader()), Now: time.Now, Logger: logger, Metrics: metrics,
-			Built:      &projector.Nothing{Progress: a.Progress, Of: segments.Model{}},
-			Subscriber: &projector.Subscriber{Runner: a.Runner, Wants: policies.Wants},
+			NoneBuilding: &projector.NegativeCache{Progress: a.Progress, Of: segments.Model{}},
+			Subscriber:   &projector.Subscriber{Runner: a.Runner, Wants: policies.Wants},
 		}
 		group.Go(func() error { return a.Runner.Run(behind, queue) })
 		group.Go(func() error { return run.Run(behind) })

@@ -14,22 +14,22 @@ import (
 // ModelledRuns is [Runs] by the read model.
 type ModelledRuns struct {
 	Model projections.Clusters
-	// Ran and Verdicts remember that no run is to be carried out, and none to be judged; nil: it is
-	// not remembered.
-	Ran, Verdicts *projector.Nothing
+	// NoneOpen and NoneUnjudged remember that no run is to be carried out, and none to be judged; nil:
+	// it is not remembered.
+	NoneOpen, NoneUnjudged *projector.NegativeCache
 }
 
 // Next implements [Runs].
 func (r ModelledRuns) Next(ctx context.Context, except []id.Run) ([]OpenRun, error) {
-	return openRuns(ctx, r.Ran, r.Model.OpenRuns, except)
+	return openRuns(ctx, r.NoneOpen, r.Model.OpenRuns, except)
 }
 
 // Unjudged implements [Runs].
 func (r ModelledRuns) Unjudged(ctx context.Context, except []id.Run) ([]OpenRun, error) {
-	return openRuns(ctx, r.Verdicts, r.Model.UnjudgedRuns, except)
+	return openRuns(ctx, r.NoneUnjudged, r.Model.UnjudgedRuns, except)
 }
 
-func openRuns(ctx context.Context, none *projector.Nothing, find func(context.Context, []id.Run) ([]projections.OpenRun, error), except []id.Run) ([]OpenRun, error) {
+func openRuns(ctx context.Context, none *projector.NegativeCache, find func(context.Context, []id.Run) ([]projections.OpenRun, error), except []id.Run) ([]OpenRun, error) {
 	if len(except) > 0 {
 		none = nil // one of them may be next, though the model has not moved
 	}

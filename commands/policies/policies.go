@@ -45,9 +45,10 @@ type Policies struct {
 	Claims     OpenClaims
 	Campaigns  DueCampaigns
 	Segments   Segments
-	Built      *projector.Nothing // of the segments' model: no rule is to judge anybody; nil: it is not remembered
-	Matching   MatchTurns
-	Sandboxes  Sandboxes
+	// NoneBuilding is of the segments' model: no rule is to judge anybody; nil: it is not remembered.
+	NoneBuilding *projector.NegativeCache
+	Matching     MatchTurns
+	Sandboxes    Sandboxes
 	// RecordEndings records how deliveries to webhooks ended, in batches, each again until
 	// the log has taken it. It says whether there is more.
 	RecordEndings func(context.Context) (more bool, err error)

@@ -36,7 +36,7 @@ type Segments interface {
 // Faults: building, busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
 // segment_unknown, stale.
 func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
-	err = p.Built.Look(func() (found bool, err error) {
+	err = p.NoneBuilding.Look(func() (found bool, err error) {
 		found, more, err = p.buildSegments(ctx)
 		return found, err
 	})

@@ -70,7 +70,7 @@ func (c *compiler) logic(e ast.Expr) (logic, error) {
 	if !c.mayBeTruth(e) {
 		return nil, c.wrong(e, "A rule is true or false, which this never is.")
 	}
-	if p, ok := c.plain(e); ok {
+	if p, ok := c.plain(e); ok { // what it reads is noted by c.value
 		return c.explained(e, p), nil
 	}
 	return c.explained(e, surely(v)), nil

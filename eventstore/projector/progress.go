@@ -30,9 +30,6 @@ const (
 	maxWait = 2 * time.Second
 	// limit: imports | time after a read has waited, in which imports keep to what can be read | {waitedLately} | they go on as fast as they can
 	waitedLately = 10 * time.Second
-	// nothingFor is how long there is nothing to do at most: a model whose leader is elsewhere may
-	// come further unheard, and a client that is paused does beside it.
-	nothingFor = 2 * time.Second
 )
 
 // Progress is what a process knows of how far the followers have come: those
@@ -214,34 +211,6 @@ func (p *Progress) meets() (server int64, heard bool) {
 // known, and a channel that is closed once it has come further.
 func (p *Progress) Reached(of Projection) (eventstore.Position, <-chan struct{}) {
 	return p.look(ID(of))
-}
-
-// Nothing remembers that a look at a read model has found nothing to do, which holds until the model
-// has come further. One goroutine uses it. The nil Nothing remembers nothing.
-type Nothing struct {
-	Progress *Progress
-	Of       Projection
-
-	at    eventstore.Position
-	until time.Time // zero: it is not known
-}
-
-// Look looks, unless there is known to be nothing.
-func (n *Nothing) Look(look func() (found bool, err error)) error {
-	if n == nil {
-		_, err := look()
-		return err
-	}
-	at, _ := n.Progress.Reached(n.Of)             // before the look, so that no change is missed
-	if at == n.at && time.Now().Before(n.until) { //nolint:forbidigo // measured on the process's monotonic clock
-		return nil
-	}
-	found, err := look()
-	n.at, n.until = at, time.Time{}
-	if !found && err == nil {
-		n.until = time.Now().Add(nothingFor) //nolint:forbidigo // as above
-	}
-	return err
 }
 
 // Follow waits, for a while at most, until a projection is known to have passed a position,

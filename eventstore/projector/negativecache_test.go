@@ -10,12 +10,12 @@ import (
 	"kindred/eventstore"
 )
 
-// TestNothingHoldsUntilTheModelMoves looks every 200 ms.
-func TestNothingHoldsUntilTheModelMoves(t *testing.T) {
+// TestANegativeAnswerHoldsUntilTheModelMoves looks every 200 ms.
+func TestANegativeAnswerHoldsUntilTheModelMoves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProgress(nil, slog.New(slog.DiscardHandler))
-		nothing, looks := &Nothing{Progress: p, Of: followed{}}, 0
+		cache, looks := &NegativeCache{Progress: p, Of: followed{}}, 0
 		for i, step := range []struct {
 			moves, found bool
 			err          error
@@ -35,15 +35,15 @@ func TestNothingHoldsUntilTheModelMoves(t *testing.T) {
 			if step.moves {
 				p.note(ID(followed{}), eventstore.Position(fmt.Sprint(i)))
 			}
-			err := nothing.Look(func() (bool, error) { looks++; return step.found, step.err })
+			err := cache.Look(func() (bool, error) { looks++; return step.found, step.err })
 			if looks != step.want || err != nil && step.err == nil {
 				t.Errorf("step %d: %d looks, %v", i, looks, err)
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
-		time.Sleep(nothingFor)
-		if _ = nothing.Look(func() (bool, error) { looks++; return false, nil }); looks != 7 {
-			t.Errorf("%d looks after %s", looks, nothingFor)
+		time.Sleep(negativeFor)
+		if _ = cache.Look(func() (bool, error) { looks++; return false, nil }); looks != 7 {
+			t.Errorf("%d looks after %s", looks, negativeFor)
 		}
 	})
 }
