@@ -60,9 +60,10 @@ func TestTenPagesOfAFeedUnderConcurrentWrites(t *testing.T) {
 	var mu sync.Mutex
 	for w := range 4 {
 		writers.Go(func() {
-			i := -1
-			for range due {
-				i++
+			for i := 0; ; i++ {
+				if _, goOn := <-due; !goOn {
+					return
+				}
 				switch w {
 				case 0:
 					a.createUser(fmt.Sprintf("new-%d", i), map[string]any{"age": 30 + i%9, "plan": "p0"})

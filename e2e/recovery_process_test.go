@@ -38,7 +38,7 @@ func newProcess(t testing.TB, changes ...func(*app.Config)) *process {
 	for _, change := range changes {
 		change(&config)
 	}
-	s := &service{TB: t, Config: config, Logs: new(logBuffer), base: &http.Transport{MaxIdleConnsPerHost: 64}}
+	s := &service{TB: t, Config: config, Logs: new(logBuffer), base: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
 	s.client = httpapitest.Client(t, s.base)
 	s.client.Timeout = patience
 	p := &process{service: s, program: os.Args[0]}
