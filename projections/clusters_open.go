@@ -142,6 +142,6 @@ WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased ORDER BY u.id`
 // their ids. Who is not there, or was erased, is left out.
 // Faults: building, quarantined, stale.
 func (m Users) TraitsOf(ctx context.Context, client id.Client, users []id.User) ([]UserChange, error) {
-	found, err := m.changes(ctx, client, true, nil, traitsOf, readmodel.Texts(users))
+	found, err := m.changes(ctx, client, nil, traitsOf, readmodel.Texts(users))
 	return slices.DeleteFunc(found, func(u UserChange) bool { return u.Traits == nil }), err
 }

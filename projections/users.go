@@ -272,10 +272,10 @@ func (m Users) shown(ctx context.Context, client id.Client, r *storedUser) (User
 	return r.User, nil
 }
 
-// users returns at most limit of the users that a statement selects.
-// Faults: building, quarantined, stale.
-func (m Users) Stored(ctx context.Context, client id.Client, eventual bool, limit int, sql string, args ...any) ([]User, error) {
-	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, sql, args, (*storedUser).columns)
+// Stored returns at most limit of the users that a statement selects, as the model stands.
+// Faults: building, quarantined.
+func (m Users) Stored(ctx context.Context, client id.Client, limit int, sql string, args ...any) ([]User, error) {
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, true, sql, args, (*storedUser).columns)
 	if err != nil {
 		return nil, err
 	}
@@ -329,11 +329,11 @@ SELECT u.id, u.changed, u.traits, u.traits_event, k.id AS key, k.client_key, k.w
 FROM users u LEFT JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
 WHERE u.client = $1 AND u.changed > $2 ORDER BY u.changed LIMIT $3`
 
-// changed returns users that were created, changed or erased after a position, in
-// order of their last change: as many as limit where there are, or more than fit
-// on a page.
-func (m Users) changed(ctx context.Context, client id.Client, eventual bool, after eventstore.Position, limit int) ([]UserChange, error) {
-	return m.changes(ctx, client, eventual, (*changedUser).size, changedUsers, string(after), limit)
+// changed returns users that were created, changed or erased after a position, as the
+// model stands, in order of their last change: as many as limit where there are, or more
+// than fit on a page.
+func (m Users) changed(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
+	return m.changes(ctx, client, (*changedUser).size, changedUsers, string(after), limit)
 }
 
 type changedUser struct {
@@ -344,8 +344,8 @@ type changedUser struct {
 
 func (r *changedUser) size() int { return len(r.traits.Box) }
 
-func (m Users) changes(ctx context.Context, client id.Client, eventual bool, size func(*changedUser) int, sql string, args ...any) ([]UserChange, error) {
-	rows, err := readmodel.QueryPage(ctx, m.Reader, m, client, eventual, sql, args, func(r *changedUser) []any {
+func (m Users) changes(ctx context.Context, client id.Client, size func(*changedUser) int, sql string, args ...any) ([]UserChange, error) {
+	rows, err := readmodel.QueryPage(ctx, m.Reader, m, client, true, sql, args, func(r *changedUser) []any {
 		return []any{
 			&r.ID, &r.At, &r.traits.Box, readmodel.Text(&r.traits.Event),
 			readmodel.Text(&r.key.ID), readmodel.Text(&r.key.Under), &r.key.Wrapped,
@@ -368,22 +368,22 @@ func (m Users) changes(ctx context.Context, client id.Client, eventual bool, siz
 const presentUsers = `
 SELECT u.id, u.changed FROM users u WHERE u.client = $1 AND u.changed > $2 AND NOT u.erased ORDER BY u.changed LIMIT $3`
 
-// Present returns at most limit users that are there, without their traits,
-// in order of their last change after a position.
-// Faults: building, quarantined, stale.
+// Present returns at most limit users that are there as the model stands, without
+// their traits, in order of their last change after a position.
+// Faults: building, quarantined.
 func (m Users) Present(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
-	return readmodel.Query(ctx, m.Reader, m, client, false, presentUsers, []any{string(after), limit},
+	return readmodel.Query(ctx, m.Reader, m, client, true, presentUsers, []any{string(after), limit},
 		func(r *UserChange) []any { return []any{readmodel.Text(&r.ID), readmodel.Text(&r.At)} })
 }
 
 const countChanged = `
 SELECT count(*) AS n FROM (SELECT FROM users u WHERE u.client = $1 AND u.changed > $2 LIMIT $3) AS changed`
 
-// CountChanged counts the users that have changed after a position, up to a
-// limit.
-// Faults: building, quarantined, stale.
+// CountChanged counts the users that have changed after a position, up to a limit,
+// as the model stands.
+// Faults: building, quarantined.
 func (m Users) CountChanged(ctx context.Context, client id.Client, after eventstore.Position, limit int) (int, error) {
-	return readmodel.Count(ctx, m.Reader, m, client, false, countChanged, string(after), limit)
+	return readmodel.Count(ctx, m.Reader, m, client, true, countChanged, string(after), limit)
 }
 
 const (
@@ -396,12 +396,12 @@ const (
 	SampledAtOnce = 16
 )
 
-// AllChanged reads all changes after *reached and moves it on. With the first page
-// the model is as fresh as it has to be.
-func (m Users) AllChanged(ctx context.Context, client id.Client, eventual bool, reached *eventstore.Position) iter.Seq2[UserChange, error] {
+// AllChanged reads all changes after *reached, as the model stands, and moves it on.
+// Faults: building, quarantined.
+func (m Users) AllChanged(ctx context.Context, client id.Client, reached *eventstore.Position) iter.Seq2[UserChange, error] {
 	return func(yield func(UserChange, error) bool) {
-		for limit, eventual := firstChanges, eventual; ; eventual = true {
-			page, err := m.changed(ctx, client, eventual, *reached, limit)
+		for limit := firstChanges; ; {
+			page, err := m.changed(ctx, client, *reached, limit)
 			if err != nil {
 				yield(UserChange{}, err)
 				return

@@ -1,8 +1,11 @@
 package populations
 
 import (
+	"context"
+
 	"kindred/domain/id"
 	"kindred/eventstore/projector"
+	"kindred/projections"
 )
 
 // Lose leaves a client's population as one who has waited long finds it: since
@@ -12,6 +15,16 @@ func (p *Populations) Lose(client id.Client) {
 	pop.lock <- struct{}{}
 	pop.known, pop.done = known{}, pop.begun.Load()+1
 	<-pop.lock
+}
+
+// Build reads a population that nobody then has.
+func (p *Populations) Build(ctx context.Context, client id.Client) (users int, err error) {
+	built, taken, err := p.build(ctx, client, projections.RecordedSchema{}, new(holding))
+	p.memory.used.Add(-taken)
+	if err != nil {
+		return 0, err
+	}
+	return built.users.Len(), nil
 }
 
 // Reread has populations find what they know of a server that has taken the place

@@ -101,8 +101,8 @@ func (p *Populations) takeIn(ctx context.Context, of layerOf, c *consentSet) err
 	}
 	consent := p.Consent
 	consent.AtOnce = true // while one waits for the first page, others have the lock
-	for ; ; consent.AtOnce = false {
-		page, err := consent.ChangedConsents(ctx, of.client, of.layer, into.reached, projections.ChangesAtOnce)
+	for eventual := false; ; eventual = true {
+		page, err := consent.ChangedConsents(ctx, of.client, of.layer, eventual, into.reached, projections.ChangesAtOnce)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 		}
 	}()
 	behind := recorded.Learnt > pop.learnt
-	for change, err := range p.Users.AllChanged(ctx, client, true, &pop.reached) {
+	for change, err := range p.Users.AllChanged(ctx, client, &pop.reached) {
 		if err == nil {
 			err = put(pop.users, change)
 		}
@@ -254,7 +254,10 @@ func (p *Populations) replace(ctx context.Context, client id.Client) (err error)
 
 // build reads everyone under the newest schema, and returns what it has taken of
 // the budget for that. It holds no more than the population itself, a page of
-// users and a sample.
+// users and a sample. It reads the models as they stand: ready has made sure that
+// they hold what was acknowledged before, and the next request takes in what came
+// since. Where each of its statements waited for that, 400 users beside four writers
+// took 4 to 14 s.
 func (p *Populations) build(ctx context.Context, client id.Client, recorded projections.RecordedSchema, of *holding) (_ known, taken int64, err error) {
 	defer func() {
 		if err != nil {
@@ -274,7 +277,7 @@ func (p *Populations) build(ctx context.Context, client id.Client, recorded proj
 		trained: recorded.Users, changed: changed,
 	}
 	n := 0
-	for change, err := range p.Users.AllChanged(ctx, client, false, &k.reached) {
+	for change, err := range p.Users.AllChanged(ctx, client, &k.reached) {
 		if err == nil {
 			err = put(k.users, change)
 		}
@@ -356,7 +359,7 @@ func (p *Populations) infer(ctx context.Context, client id.Client, recorded proj
 func (p *Populations) flats(ctx context.Context, client id.Client, ids []string, failed *error) iter.Seq2[string, traits.Flat] {
 	return func(yield func(string, traits.Flat) bool) {
 		for some := range slices.Chunk(ids, projections.SampledAtOnce) {
-			found, err := p.Users.Stored(ctx, client, false, len(some), projections.SelectUsers(projections.UsersAmong), some)
+			found, err := p.Users.Stored(ctx, client, len(some), projections.SelectUsers(projections.UsersAmong), some)
 			if err != nil {
 				*failed = err
 				return

@@ -56,8 +56,8 @@ func (p *Populations) keep(ctx context.Context, w wanted) (err error) {
 	}
 	building, reached := w.text+" …", eventstore.Start
 	names := make(map[string]bool, keptAtOnce)
-	judge := func(eventual bool) error {
-		for change, err := range p.Users.AllChanged(ctx, w.client, eventual, &reached) {
+	judge := func() error {
+		for change, err := range p.Users.AllChanged(ctx, w.client, &reached) {
 			if err != nil {
 				return err
 			}
@@ -78,7 +78,7 @@ func (p *Populations) keep(ctx context.Context, w wanted) (err error) {
 		return nil
 	}
 	users.Unmark(building)
-	if err := judge(false); err != nil {
+	if err := judge(); err != nil {
 		users.Unmark(building)
 		return err
 	}
@@ -89,7 +89,7 @@ func (p *Populations) keep(ctx context.Context, w wanted) (err error) {
 	if pop.users != users {
 		return nil // it was replaced; its marks go with it
 	}
-	if err := judge(true); err != nil {
+	if err := judge(); err != nil {
 		users.Unmark(building)
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/testkit"
 )
@@ -106,5 +107,25 @@ func TestAPopulationThatWasLostMeanwhileIsReadAnew(t *testing.T) {
 	c.populations.Lose(c.Acme)
 	if diff := gocmp.Diff(before, c.top(ada, 10), gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+// Reading everyone does not wait for what is written meanwhile: there may always be more.
+func TestAPopulationIsReadWhileItsUsersAreBehind(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	stop := w.Follow(projections.Users{})
+	w.Follow(projections.TraitSchemas{})
+	c := &crowd{w, populationsOf(w), map[id.User]string{}}
+	for n := range 20 {
+		c.join(fmt.Sprint("person ", n), n)
+	}
+	if _, err := c.Users().Find(t.Context(), c.Acme, false, "person 19"); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	c.join("newcomer", 20)
+	if users, err := c.populations.Build(t.Context(), c.Acme); err != nil || users != 20 {
+		t.Errorf("%d users, %v", users, err)
 	}
 }
