@@ -340,7 +340,7 @@ func populated(t *testing.T, s *service) account {
 	wantDone(t, a.send("PUT", "/api/v1/consent_layers/"+string(layer.ID)+"/users/ext:ann", map[string]string{"source": hostile}))
 	a.draft(map[string]any{"name": hostile})
 	rule := fmt.Sprintf("traits.plan == %q", hostile)
-	want[httpapi.Segment](t, http.StatusCreated, a.send("POST", "/api/v1/segments", map[string]string{"name": hostile, "rule": rule}))
+	a.segment(hostile, rule)
 	want[httpapi.User](t, http.StatusOK, a.send("PATCH", "/api/v1/users/ext:dan", map[string]any{"traits": map[string]any{"plan": "pro"}})) // leaves the segment
 	answers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, hostile, http.StatusInternalServerError) }))
 	t.Cleanup(answers.Close)
