@@ -68,6 +68,40 @@ type Request struct {
 	Limit    int  // 1 to 200
 }
 
+// Kind says what an item of a feed is.
+type Kind byte
+
+// The kinds of items.
+const (
+	Match Kind = iota + 1
+	Campaign
+	Popular
+	Newest
+)
+
+// String is the name in the contract.
+func (k Kind) String() string {
+	return [...]string{"", "match", "campaign", "popular", "newest"}[k]
+}
+
+// Reason says why an item is there.
+type Reason byte
+
+// The reasons.
+const (
+	ReasonSimilar  Reason = iota + 1 // the two are alike
+	ReasonExplore                    // to learn how it is received
+	ReasonCampaign                   // a campaign for this user
+	ReasonPopular                    // others clicked it
+	ReasonNewest                     // it came lately
+	ReasonNewUser                    // nothing is known of whose feed it is
+)
+
+// String is the name in the contract.
+func (r Reason) String() string {
+	return [...]string{"", "similar", "explore", "campaign", "popular", "newest", "new_user"}[r]
+}
+
 // A feed is as deep as ten pages, within bounds.
 const (
 	pagesDeep = 10

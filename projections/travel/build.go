@@ -3,6 +3,7 @@ package travel
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,8 +21,9 @@ import (
 
 const (
 	conns     = 2
-	firstPage = 100     // events
-	pageBytes = 3 << 20 // that the events of a page should have, judged by the one before
+	firstPage = 100              // events
+	pageBytes = 3 << 20          // that the events of a page should have, judged by the one before
+	longest   = 30 * time.Minute // that a state may take to be built
 )
 
 // models are those that a state holds.
@@ -37,6 +39,15 @@ func models() []projector.ReadModel {
 	}
 }
 
+// Sources are what states are built from, and with.
+type Sources struct {
+	Runner  *projector.Runner
+	History projections.History
+	Log     *eventstore.Log
+	Now     func() time.Time
+	Logger  *slog.Logger
+}
+
 // State is a client as it was. Reader finds the models that Build lists; they
 // are read with the first answer, eventual: they do not change any more.
 type State struct {
@@ -50,20 +61,20 @@ type State struct {
 // runs work on the state that they make. Its memory is bounded. Report, which
 // may be nil, is called after each batch.
 // Faults: building, history_changed, quarantined, stale.
-func (t *Traveller) Build(ctx context.Context, client id.Client, size int64, report func(projector.Rebuilding),
+func (s Sources) Build(ctx context.Context, client id.Client, size int64, report func(projector.Rebuilding),
 	work func(context.Context, *State) error,
 ) error {
-	err := t.Runner.Scratch(ctx, models(), func(ctx context.Context, schema string) error {
-		pool, err := within(ctx, t.History.Pool, schema)
+	err := s.Runner.Scratch(ctx, models(), func(ctx context.Context, schema string) error {
+		pool, err := within(ctx, s.History.Pool, schema)
 		if err != nil {
 			return err
 		}
 		defer pool.Close()
-		b := building{Traveller: t, pool: pool, client: client, size: size, began: t.Now()}
+		b := building{Sources: s, pool: pool, client: client, size: size, began: s.Now()}
 		if err := b.all(ctx, report); err != nil {
 			return err
 		}
-		reader := t.History.Reader
+		reader := s.History.Reader
 		reader.Pool = pool
 		return work(ctx, &State{Client: client, Size: size, RecordedAt: b.recordedAt, Reader: reader})
 	})
@@ -86,7 +97,7 @@ func within(ctx context.Context, like *pgxpool.Pool, schema string) (*pgxpool.Po
 
 // building is a state on its way: all events below next are applied.
 type building struct {
-	*Traveller
+	Sources
 	pool       *pgxpool.Pool
 	client     id.Client
 	size, next int64

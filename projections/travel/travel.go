@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"strconv"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/panics"
-	"kindred/projections"
 	"kindred/semaphore"
 )
 
@@ -31,17 +29,7 @@ const (
 	// limit: kept | a state of the past | {keepFor} after its last reader; {atOnce} in a process, {ofClient} of a client
 	keepFor    = 2 * time.Minute // after its last reader, so that pages are read from one state
 	sweepEvery = time.Minute
-	longest    = 30 * time.Minute // that a state may take to be built
 )
-
-// Sources are what states are built from, and with.
-type Sources struct {
-	Runner  *projector.Runner
-	History projections.History
-	Log     *eventstore.Log
-	Now     func() time.Time
-	Logger  *slog.Logger
-}
 
 // Traveller builds states and keeps them for a moment. Any goroutine may use
 // it; Visit needs Run to run.
