@@ -279,6 +279,15 @@ func (p *page) changeCampaign() error {
 		if notices[notice] == "" {
 			return p.again(invalid("status", say("campaign.a_campaign_can_be")), p.campaign)
 		}
+		if command == string(kindred.CampaignCommandCancelled) {
+			one, err := p.api.Campaigns.Get(p.r.Context(), id)
+			if err == nil {
+				err = p.confirmed(id, one.Name, say("campaign.type_the_campaign"))
+			}
+			if err != nil {
+				return p.again(err, p.campaign)
+			}
+		}
 	} else {
 		var err error
 		if change, err = p.typedCampaign(); err != nil {

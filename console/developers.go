@@ -99,7 +99,15 @@ func (p *page) createKey() error {
 }
 
 func (p *page) revokeKey() error {
-	if err := p.api.APIKeys.Revoke(p.r.Context(), p.r.PathValue("id")); err != nil {
+	ctx, id := p.r.Context(), p.r.PathValue("id")
+	name, err := nameIn(p, p.api.APIKeys.List(ctx, kindred.ListAPIKeysParams{}), id, func(k kindred.APIKey) (id, name string) { return k.ID, k.Name })
+	if err == nil {
+		err = p.confirmed(id, name, say("developers.type_the_key"))
+	}
+	if err != nil {
+		return p.again(err, p.developers)
+	}
+	if err := p.api.APIKeys.Revoke(ctx, id); err != nil {
 		return p.again(err, p.developers)
 	}
 	return p.done(Path+"developers", "revoked")

@@ -279,6 +279,31 @@ var notices = map[string]string{
 	"active": say("notices.active_again"), "left": say("notices.you_are_signed_out"),
 }
 
+// confirmed fails where a form that ends something for good does not hold its name, with the
+// mistake to be shown at that form.
+func (p *page) confirmed(id, name, mistake string) error {
+	shown := func(text string) string { return strings.Join(strings.Fields(text), " ") } // as a page runs spaces together
+	if shown(p.form("confirm")) == shown(name) {
+		return nil
+	}
+	p.about = id
+	return invalid("confirm", mistake)
+}
+
+// nameIn is the name of what has an id in a list; where there is none, what was typed: the API
+// says that there is none.
+func nameIn[T any](p *page, list func(func(T, error) bool), id string, of func(T) (id, name string)) (name string, err error) {
+	for one, failed := range list {
+		if failed != nil {
+			return "", failed
+		}
+		if found, name := of(one); found == id {
+			return name, nil
+		}
+	}
+	return p.form("confirm"), nil
+}
+
 // collect takes a list up to a bound, and says whether there was more.
 func collect[T any](list func(func(T, error) bool), most int) (found []T, more bool, err error) {
 	for one, failed := range list {

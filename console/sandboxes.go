@@ -67,9 +67,8 @@ func (p *page) deleteSandbox() error {
 	if err != nil {
 		return err
 	}
-	if p.form("confirm") != found.Name {
-		p.about = found.ID
-		return p.again(invalid("confirm", say("settings.type_the_name")), p.settings)
+	if err := p.confirmed(found.ID, found.Name, say("settings.type_the_name")); err != nil {
+		return p.again(err, p.settings)
 	}
 	if err := p.api.Sandboxes.Delete(p.r.Context(), found.ID); err != nil {
 		return err

@@ -186,8 +186,8 @@ func (p *page) retireSegment() error {
 	if err != nil {
 		return p.again(err, p.segment)
 	}
-	if p.form("confirm") != segment.Name {
-		return p.again(invalid("confirm", say("segment.type_the_segment")), p.segment)
+	if err := p.confirmed(segment.ID, segment.Name, say("segment.type_the_segment")); err != nil {
+		return p.again(err, p.segment)
 	}
 	if err := p.api.Segments.Retire(p.r.Context(), segment.ID); err != nil {
 		return p.again(err, p.segment)

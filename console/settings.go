@@ -83,7 +83,15 @@ func (p *page) addMember() error {
 }
 
 func (p *page) removeMember() error {
-	if err := p.api.Members.Remove(p.r.Context(), p.r.PathValue("id"), kindred.RemoveMemberParams{}); err != nil {
+	ctx, id := p.r.Context(), p.r.PathValue("id")
+	email, err := nameIn(p, p.api.Members.List(ctx, kindred.ListMembersParams{}), id, func(m kindred.Member) (id, email string) { return m.ID, m.Email })
+	if err == nil {
+		err = p.confirmed(id, email, say("settings.type_the_member"))
+	}
+	if err != nil {
+		return p.again(err, p.settings)
+	}
+	if err := p.api.Members.Remove(ctx, id, kindred.RemoveMemberParams{}); err != nil {
 		return p.again(err, p.settings)
 	}
 	return p.done(Path+"settings", "removed")
@@ -175,9 +183,8 @@ func (p *page) retireLayer() error {
 	if err != nil {
 		return p.again(err, p.settings)
 	}
-	if p.form("confirm") != layer.Name {
-		p.about = layer.ID
-		return p.again(invalid("confirm", say("settings.type_the_layer")), p.settings)
+	if err := p.confirmed(layer.ID, layer.Name, say("settings.type_the_layer")); err != nil {
+		return p.again(err, p.settings)
 	}
 	if err := p.api.Consent.RetireLayer(p.r.Context(), layer.ID); err != nil {
 		return p.again(err, p.settings)

@@ -564,8 +564,8 @@ func (p *page) eraseUser() error {
 	if err != nil {
 		return err
 	}
-	if p.form("confirm") != user.ExternalID {
-		return p.again(invalid("confirm", say("users.type_the_users_own")), p.user)
+	if err := p.confirmed(user.ID, user.ExternalID, say("users.type_the_users_own")); err != nil {
+		return p.again(err, p.user)
 	}
 	if err := p.api.Users.Erase(p.r.Context(), user.ID); err != nil {
 		return p.again(err, p.user)

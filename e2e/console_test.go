@@ -564,7 +564,7 @@ func TestTheConsoleKeepsStrangersOut(t *testing.T) {
 		"users/" + string(user.ID): {"traits", "{}"}, "users/" + string(user.ID) + "/erase": {"confirm", user.ExternalID}, "users/" + string(user.ID) + "/consent": {"layer", string(layer.ID), "said", "granted"},
 		"segments/" + string(segment.ID): {"name", "x", "rule", "true"}, "segments/" + string(segment.ID) + "/retire": {"confirm", segment.Name}, "campaigns/" + string(campaign.ID): {"status", "running"},
 		"webhooks/" + string(hook.ID): {"status", "paused"}, "webhooks/" + string(hook.ID) + "/rotate": nil, "webhooks/" + string(hook.ID) + "/remove": {"confirm", "remove"}, sent + "/redeliver": nil,
-		"developers/keys/" + string(key.ID) + "/revoke": nil, "settings/members/" + string(member.ID) + "/remove": nil, "settings/layers/" + string(layer.ID) + "/retire": {"confirm", layer.Name},
+		"developers/keys/" + string(key.ID) + "/revoke": {"confirm", key.Name}, "settings/members/" + string(member.ID) + "/remove": {"confirm", member.Email}, "settings/layers/" + string(layer.ID) + "/retire": {"confirm", layer.Name},
 		"settings/layers/" + string(layer.ID): {"name", "x", "trait_paths", "age"}, "settings/layers/" + string(layer.ID) + "/grant": {"source", "x", "agreed", "on"}, "settings/sandboxes/" + sandbox + "/delete": {"confirm", hostile}, "runs?layer=" + string(layer.ID): {"layer", string(layer.ID)},
 	} {
 		if p := b.send(path, append(fields, "key", rand.Text())...); p.Status != http.StatusNotFound {
