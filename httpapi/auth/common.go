@@ -19,6 +19,8 @@ var common = sync.OnceValue(func() map[string]bool {
 	return stems
 })
 
+const minPassword = 8 // bytes
+
 // tooCommon says whether a password is among the commonest, in whatever case and
 // with whatever digits and signs behind, or is short and has no three different
 // characters.

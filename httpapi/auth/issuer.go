@@ -26,6 +26,8 @@ type Issuer struct {
 	URL  string // the public URL of the service: the issuer claim
 }
 
+const leeway = time.Second // beyond exp, which is cut to whole seconds
+
 // claims of a token (RFC 7519). The audience is a plain string, times are
 // seconds since 1970.
 type claims struct {

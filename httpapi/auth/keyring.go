@@ -60,26 +60,6 @@ type Keyring struct {
 	begunAt time.Time // the last load; guarded by loading
 }
 
-// State is where a key stands in its life.
-type State string
-
-// The states of a key. Each follows from the key's times alone.
-const (
-	Next     State = "next"     // published, does not sign yet
-	Active   State = "active"   // signs
-	Retiring State = "retiring" // published until the last token that it signed has expired
-)
-
-// KeyInfo describes a signing key to an operator. RemovedAt is zero while no
-// successor is planned.
-type KeyInfo struct {
-	ID          string // RFC 7638 thumbprint
-	Algorithm   string // ES256 or EdDSA
-	State       State
-	ActivatesAt time.Time
-	RemovedAt   time.Time
-}
-
 // Open makes the first key of each algorithm where there is none, and loads
 // all keys. Of several replicas that start at once, one makes the keys.
 func (k *Keyring) Open(ctx context.Context) (err error) {

@@ -35,7 +35,6 @@ const (
 )
 
 const (
-	minPassword = 8 // bytes
 	// limit: client | password | {minPassword} to {maxPassword} bytes | 422 `invalid`
 	maxPassword = 1024 // bytes
 )

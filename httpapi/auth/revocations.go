@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"kindred/domain/fault"
 	"kindred/httpapi"
 )
 
@@ -232,4 +233,11 @@ func (r *Revocations) forget(now time.Time) {
 	if now.Sub(r.beyond) > r.memory() {
 		r.beyond = time.Time{}
 	}
+}
+
+// errUnsure is for a replica that cannot know: a 401 would make every caller
+// exchange again. The cause is for the log.
+func errUnsure(cause error) error {
+	return fmt.Errorf("%w: %w", fault.New(fault.Unavailable, "unverifiable",
+		"Access tokens cannot be verified just now. Try again in a moment.").After(time.Second), cause)
 }

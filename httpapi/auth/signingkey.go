@@ -18,6 +18,26 @@ import (
 	"kindred/httpapi"
 )
 
+// State is where a key stands in its life.
+type State string
+
+// The states of a key. Each follows from the key's times alone.
+const (
+	Next     State = "next"     // published, does not sign yet
+	Active   State = "active"   // signs
+	Retiring State = "retiring" // published until the last token that it signed has expired
+)
+
+// KeyInfo describes a signing key to an operator. RemovedAt is zero while no
+// successor is planned.
+type KeyInfo struct {
+	ID          string // RFC 7638 thumbprint
+	Algorithm   string // ES256 or EdDSA
+	State       State
+	ActivatesAt time.Time
+	RemovedAt   time.Time
+}
+
 // keyRow is a row of signing_keys.
 type keyRow struct {
 	kid         string

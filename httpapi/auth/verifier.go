@@ -18,8 +18,7 @@ import (
 
 const (
 	// limit: requests | token | {maxToken B} | 401 `invalid_token`
-	maxToken = 8 << 10     // bytes
-	leeway   = time.Second // beyond exp, which is cut to whole seconds
+	maxToken = 8 << 10 // bytes
 	// limit: edge | tokens that are known to be good | {cached}
 	cached = 1 << 15 // tokens, about 1 KiB each
 )
@@ -177,11 +176,4 @@ func errInvalidToken() error {
 func errExpiredToken() error {
 	return fault.New(fault.Unauthenticated, "expired_token",
 		"The access token has expired. Get a new one from /auth/exchange or /auth/token.")
-}
-
-// errUnsure is for a replica that cannot know: a 401 would make every caller
-// exchange again. The cause is for the log.
-func errUnsure(cause error) error {
-	return fmt.Errorf("%w: %w", fault.New(fault.Unavailable, "unverifiable",
-		"Access tokens cannot be verified just now. Try again in a moment.").After(time.Second), cause)
 }

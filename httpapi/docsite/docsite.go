@@ -8,20 +8,14 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// Where the pages are served. The home page is README.md.
-const (
-	home      = "/docs"
-	reference = "/docs/api"
-	// SearchPath answers the query parameter q.
-	SearchPath = "/docs/search"
-)
+// SearchPath answers the query parameter q.
+const SearchPath = "/docs/search"
 
 // Policy is the Content-Security-Policy of all pages.
 const Policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -47,9 +41,6 @@ var contents = []struct {
 	{"Verify", []string{"docs/history.md"}},
 	{"Work on it", []string{"docs/architecture.md", "docs/contract.md", "docs/performance.md", decisions, "CONTRIBUTING.md", "docs/recipes.md"}},
 }
-
-// decisions is the page that lists the decisions, the other files of its folder.
-const decisions = "docs/adr/README.md"
 
 // Site is the whole documentation, drawn.
 type Site struct {
@@ -203,12 +194,4 @@ func Paths(files fs.FS) ([]string, error) {
 		}
 	}
 	return paths, nil
-}
-
-// address is where a file of the repository is served: README.md at /docs,
-// docs/guide.md at /docs/guide, docs/adr/README.md at /docs/adr.
-func address(file string) string {
-	name := strings.TrimPrefix(file, "docs/")
-	name = strings.TrimSuffix(strings.TrimSuffix(name, ".md"), "README")
-	return path.Join(home, strings.ToLower(name))
 }

@@ -20,6 +20,20 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
+// home is where README.md is served.
+const home = "/docs"
+
+// decisions is the page that lists the decisions, the other files of its folder.
+const decisions = "docs/adr/README.md"
+
+// address is where a file of the repository is served: README.md at /docs,
+// docs/guide.md at /docs/guide, docs/adr/README.md at /docs/adr.
+func address(file string) string {
+	name := strings.TrimPrefix(file, "docs/")
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".md"), "README")
+	return path.Join(home, strings.ToLower(name))
+}
+
 // page is one Markdown file.
 type page struct {
 	title, path string

@@ -15,6 +15,9 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
+// reference is where the API reference is served.
+const reference = home + "/api"
+
 //go:embed reference.html.tmpl
 var referenceTemplate string
 
