@@ -386,6 +386,8 @@ func goldenPages() map[string]golden {
 		"not-found":         {"problem", empty, "nowhere", ""},
 		"refused":           {"problem", empty.plus(made{"/api/v1/users": refusal{Status: 503, Code: "overloaded", Detail: "Too much is asked.", RequestID: "req_1"}}), "users", ""},
 		"form-refused":      {"problem", empty.plus(made{"/api/v1/users": refusal{Status: 503, Code: "overloaded", Detail: "Too much is asked.", RequestID: "req_1"}}), "users", "key=KEY&external_id=" + url.QueryEscape(longName) + "&traits=%7B%22a%22%3A1%7D"},
+		"form-signed-out":   {"problem", empty.plus(made{"/auth/sessions/token": refusal{Status: 401, Code: "invalid_token", Detail: "The session has ended."}}), "users", "key=KEY&external_id=ann&traits=%7B%22a%22%3A1%7D"},
+		"form-of-passwords": {"problem", empty.plus(made{"/auth/sessions/token": refusal{Status: 401, Code: "invalid_token", Detail: "The session has ended."}}), "account/password", "current=old&new=secret"},
 		"granting":          {"problem", full("Acme").plus(made{"/api/v1/consent_layers/lay_1/grants": refusal{Status: 503, Code: "not_finished", Detail: "There was no time for all users; 1204 are done. Repeat the request to go on from there."}}), "settings/layers/lay_1/grant", "key=KEYlay_1&source=form&agreed=on"},
 		"users-refused":     {"users", empty.plus(made{"/api/v1/users": refusal{Status: 422, Code: "invalid", Errors: []kindred.FieldError{{Pointer: "/filter", Detail: "line 1, column 3: what is this?"}}}}), "users?filter=a+b", ""},
 		"users-not-found":   {"users", empty, "users?find=" + url.QueryEscape(longName), ""},

@@ -58,6 +58,7 @@ type Problem struct {
 	Code       kindred.ProblemCode
 
 	Again url.Values // the form that was refused only for now: sent again, it takes effect once
+	Anew  bool       // who sent it signs in first
 	Done  *progress  // of what the form asked for, where that is under way
 }
 
@@ -135,14 +136,28 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 	}
 }
 
-// fail shows an error in the place of a page. Who is signed in no more signs in again.
+// fail shows an error in the place of a page. Who is signed in no more signs in again; what
+// was typed is kept, but for a form of a sandbox, which would be sent to what is live.
 func (p *page) fail(err error) {
-	if refused := problemOf(err); refused.Status == http.StatusUnauthorized || errors.Is(err, errSignedOut) {
-		p.signOut()
+	what := problemOf(err)
+	if what.Status != http.StatusUnauthorized && !errors.Is(err, errSignedOut) {
+		p.problem(what)
+		return
+	}
+	again := p.typed()
+	if _, err := p.r.Cookie(sandboxCookie); err == nil {
+		again = nil
+	}
+	p.signOut()
+	if len(again) == 0 {
 		p.signIn()
 		return
 	}
-	p.problem(problemOf(err))
+	p.who = identity{}
+	p.problem(&Problem{
+		Status: http.StatusUnauthorized, Title: say("problem.your_session_has_ended"), Detail: say("problem.nothing_is_lost"),
+		Again: again, Anew: true,
+	})
 }
 
 func (p *page) problem(what *Problem) {

@@ -307,6 +307,29 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	b.wantPage(b.open("users"), "sign-in?to=%2Fconsole%2Fusers", "Sign in")
 }
 
+// What was typed is there still after its session has ended; what was typed in a sandbox is
+// not sent to what is live.
+func TestAFormThatIsSentTooLateIsKept(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	b := a.signIn()
+	form := []string{"external_id", "ann", "traits", `{"plan":"<pro>"}`, "key", rand.Text()}
+	b.send("sign-out")
+	late := b.send("users", form...)
+	if late.Status != http.StatusUnauthorized || !strings.Contains(late.HTML, html.EscapeString(form[3])) || !strings.Contains(late.HTML, form[5]) {
+		t.Fatalf("it is told %d: %s", late.Status, said(late))
+	}
+	b.client.Jar.SetCookies(b.root(), []*http.Cookie{{Name: "kindred-sandbox", Value: "cli_of_a_sandbox", Path: "/console/"}})
+	b.wantPage(b.send("users", form...), "sign-in", "Sign in")
+	b.send("sign-in", "email", a.Email, "password", a.Password)
+	for range 2 {
+		b.wantPage(b.send("users", form...), "users/", "ann", "<pro>")
+	}
+	if users := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data; len(users) != 1 {
+		t.Errorf("%d users were made", len(users))
+	}
+}
+
 var links = regexp.MustCompile(`href="/console/([^"#]*)`)
 
 // walk opens each page that a link leads to, at most once.
