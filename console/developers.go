@@ -100,14 +100,12 @@ func (p *page) createKey() error {
 
 func (p *page) revokeKey() error {
 	ctx, id := p.r.Context(), p.r.PathValue("id")
-	name, err := nameIn(p, p.api.APIKeys.List(ctx, kindred.ListAPIKeysParams{}), id, func(k kindred.APIKey) (id, name string) { return k.ID, k.Name })
+	err := confirmedIn(p, p.api.APIKeys.List(ctx, kindred.ListAPIKeysParams{}), id,
+		func(k kindred.APIKey) (id, name string) { return k.ID, k.Name }, say("developers.type_the_key"))
 	if err == nil {
-		err = p.confirmed(id, name, say("developers.type_the_key"))
+		err = p.api.APIKeys.Revoke(ctx, id)
 	}
 	if err != nil {
-		return p.again(err, p.developers)
-	}
-	if err := p.api.APIKeys.Revoke(ctx, id); err != nil {
 		return p.again(err, p.developers)
 	}
 	return p.done(Path+"developers", "revoked")

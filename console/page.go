@@ -305,18 +305,18 @@ func (p *page) confirmed(id, name, mistake string) error {
 	return invalid("confirm", mistake)
 }
 
-// nameIn is the name of what has an id in a list; where there is none, what was typed: the API
-// says that there is none.
-func nameIn[T any](p *page, list func(func(T, error) bool), id string, of func(T) (id, name string)) (name string, err error) {
-	for one, failed := range list {
-		if failed != nil {
-			return "", failed
+// confirmedIn is confirmed for one of a list. Where it is not there, the API says so when it is
+// to be ended.
+func confirmedIn[T any](p *page, list func(func(T, error) bool), id string, of func(T) (id, name string), mistake string) error {
+	for one, err := range list {
+		if err != nil {
+			return err
 		}
 		if found, name := of(one); found == id {
-			return name, nil
+			return p.confirmed(id, name, mistake)
 		}
 	}
-	return p.form("confirm"), nil
+	return nil
 }
 
 // collect takes a list up to a bound, and says whether there was more.

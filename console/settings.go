@@ -84,14 +84,12 @@ func (p *page) addMember() error {
 
 func (p *page) removeMember() error {
 	ctx, id := p.r.Context(), p.r.PathValue("id")
-	email, err := nameIn(p, p.api.Members.List(ctx, kindred.ListMembersParams{}), id, func(m kindred.Member) (id, email string) { return m.ID, m.Email })
+	err := confirmedIn(p, p.api.Members.List(ctx, kindred.ListMembersParams{}), id,
+		func(m kindred.Member) (id, email string) { return m.ID, m.Email }, say("settings.type_the_member"))
 	if err == nil {
-		err = p.confirmed(id, email, say("settings.type_the_member"))
+		err = p.api.Members.Remove(ctx, id, kindred.RemoveMemberParams{})
 	}
 	if err != nil {
-		return p.again(err, p.settings)
-	}
-	if err := p.api.Members.Remove(ctx, id, kindred.RemoveMemberParams{}); err != nil {
 		return p.again(err, p.settings)
 	}
 	return p.done(Path+"settings", "removed")

@@ -170,9 +170,7 @@ func (p *page) actOnWebhook() error {
 		notice = "saved"
 	case "remove":
 		at, notice = Path+"webhooks", "removed"
-		if p.form("confirm") != "remove" {
-			err = invalid("confirm", say("webhook.type_remove_to_be"))
-		} else {
+		if err = p.confirmed(id, "remove", say("webhook.type_remove_to_be")); err == nil {
 			err = p.api.Webhooks.Remove(ctx, id)
 		}
 	default:
