@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/argon2"
-
-	"kindred/domain/fault"
 )
 
 // Cost is what a new hash takes to compute, with one lane. The zero Cost
@@ -33,34 +31,6 @@ const (
 	maxLanes     = 4
 	maxPHC       = 256 // bytes of the string
 )
-
-const (
-	// limit: client | password | {minPassword} to {maxPassword} bytes | 422 `invalid`
-	maxPassword = 1024 // bytes
-)
-
-// CheckPassword refuses a password that may not be chosen, with a fault that
-// names the field at pointer: one that is too short or long, among the commonest,
-// or one of the things that are known of whose it is.
-// Faults: invalid.
-func CheckPassword(pointer, password string, known ...string) error {
-	if n := len(password); n < minPassword || n > maxPassword {
-		return fault.NewInvalid(fault.Field{
-			Pointer: pointer,
-			Detail:  fmt.Sprintf("A password must have between %d and %d bytes.", minPassword, maxPassword),
-		})
-	}
-	if tooCommon(password) {
-		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "is among the commonest passwords; choose another one"})
-	}
-	for _, about := range known {
-		local, _, _ := strings.Cut(about, "@")
-		if stem(password) == stem(about) || stem(password) == stem(local) {
-			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not be your e-mail address or your company's name"})
-		}
-	}
-	return nil
-}
 
 // Passwords hashes and verifies passwords with argon2id. How many at a time is for
 // the edge to say, which has a class for the operations that do (httpapi.Limits).

@@ -2,9 +2,12 @@ package auth
 
 import (
 	_ "embed"
+	"fmt"
 	"strings"
 	"sync"
 	"unicode"
+
+	"kindred/domain/fault"
 )
 
 //go:embed common.txt
@@ -19,7 +22,34 @@ var common = sync.OnceValue(func() map[string]bool {
 	return stems
 })
 
-const minPassword = 8 // bytes
+const (
+	minPassword = 8 // bytes
+	// limit: client | password | {minPassword} to {maxPassword} bytes | 422 `invalid`
+	maxPassword = 1024 // bytes
+)
+
+// CheckPassword refuses a password that may not be chosen, with a fault that
+// names the field at pointer: one that is too short or long, among the commonest,
+// or one of the things that are known of whose it is.
+// Faults: invalid.
+func CheckPassword(pointer, password string, known ...string) error {
+	if n := len(password); n < minPassword || n > maxPassword {
+		return fault.NewInvalid(fault.Field{
+			Pointer: pointer,
+			Detail:  fmt.Sprintf("A password must have between %d and %d bytes.", minPassword, maxPassword),
+		})
+	}
+	if tooCommon(password) {
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "is among the commonest passwords; choose another one"})
+	}
+	for _, about := range known {
+		local, _, _ := strings.Cut(about, "@")
+		if stem(password) == stem(about) || stem(password) == stem(local) {
+			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not be your e-mail address or your company's name"})
+		}
+	}
+	return nil
+}
 
 // tooCommon says whether a password is among the commonest, in whatever case and
 // with whatever digits and signs behind, or is short and has no three different
