@@ -15,7 +15,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 .PHONY: help run build test test-e2e recipes test-arm64 test-sdk test-browser screenshots first-webhook golden bench bench-compare bench-sdk bench-webhooks evaluate check lint vet generate generated fmt clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' Makefile | expand -t 12
 
 run: build ## build and serve, with a private PostgreSQL unless KINDRED_DATABASE_URL is set
 	@test -n "$$KINDRED_DATABASE_URL" || scripts/install-postgres
@@ -24,20 +24,16 @@ run: build ## build and serve, with a private PostgreSQL unless KINDRED_DATABASE
 build: ## build bin/kindred
 	$(BUILD) -o bin/kindred ./cmd/kindred
 
-# Nothing is vetted here: lint and vet do that. Without DWARF a test binary is linked in half the time.
-TEST := PATH="$(CURDIR)/.tools/bin:$$PATH" GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -vet=off -ldflags=-w -p 4 -timeout 30m
+test: PACKAGES := $$(go list ./... | grep -v /e2e$$) ## run the tests of all packages, with a PostgreSQL of their own unless KINDRED_TEST_DATABASE_URL is set
+test-e2e: PACKAGES := ./e2e ## run the stories of e2e, which ask whole services, killed ones among them, from outside
 
-test: ## run the tests of all packages, with a PostgreSQL of their own unless KINDRED_TEST_DATABASE_URL is set
+# Nothing is vetted here: lint and vet do that. Without DWARF a test binary is linked in half the time. Four packages at a
+# time, since they wait more than they compute.
+test test-e2e:
 	@scripts/install-postgres
 	@scripts/install-pgbouncer
 	@$(BUILD) -o bin/testpg ./scripts/testpg
-	$(TEST) $$(go list ./... | grep -v /e2e$$)
-
-test-e2e: ## run the stories of e2e, which ask whole services, killed ones among them, from outside
-	@scripts/install-postgres
-	@scripts/install-pgbouncer
-	@$(BUILD) -o bin/testpg ./scripts/testpg
-	$(TEST) ./e2e
+	PATH="$(CURDIR)/.tools/bin:$$PATH" GORACE=atexit_sleep_ms=50 bin/testpg go test $(RACE) -vet=off -ldflags=-w -p 4 -timeout 30m $(PACKAGES)
 
 recipes: ## follow all recipes of docs/recipes.md on a copy of this tree
 	@scripts/install-postgres
