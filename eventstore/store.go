@@ -208,6 +208,9 @@ type Batch struct {
 	// A subscription says so once each time it has caught up, also with no
 	// record when nothing was there to begin with.
 	CaughtUp bool
+	// Newest: CaughtUp, or there was room for more than this process knew of, though
+	// more may stand in the log by now.
+	Newest bool
 	// Server numbers the run of the Postgres server that the records were read
 	// from or committed on (see postgres.Run), where the log is kept in the
 	// database of the read models; else it is 0. A server that was started

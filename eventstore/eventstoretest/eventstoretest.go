@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"the epoch outlives reopening and differs between logs", epoch},
 		{"what a model predicts happens", model},
 		{"a subscription says when it has caught up", caughtUp},
+		{"a follower at the end is told so, however much is written", newest},
 		{"a subscription resumes where another ended", resumes},
 		{"a subscription sees what another process appends", seesOthers},
 		{"a subscription ends with its context", subscriptionEnds},

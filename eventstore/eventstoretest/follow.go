@@ -47,6 +47,40 @@ func caughtUp(x *fixture) {
 	x.wantSilence(s)
 }
 
+// newest follows, at the end of the log, what several write meanwhile: a batch with room for more has
+// all that there was to tell, and says so.
+func newest(x *fixture) {
+	const writers, each, room = 4, 40, 1000
+	stores := x.stores(2)
+	s := x.subscribe(x.Store, x.start)
+	x.catchUp(s, room)
+	written := make(chan error, writers)
+	for i := range writers {
+		stream, events := x.stream(), x.events(each)
+		go func() {
+			var err error
+			for n := 0; n < each && err == nil; n++ {
+				_, err = stores[i%2].Append(x.ctx, stream, eventstore.Revision(n-1), events[n:n+1])
+			}
+			written <- err
+		}()
+	}
+	for seen := 0; seen < writers*each; {
+		batch, err := s.Next(x.ctx, room)
+		if err != nil {
+			x.Fatalf("next: %v", err)
+		}
+		if seen += len(batch.Records); !batch.Newest {
+			x.Errorf("%d records of at most %d are not said to be the newest, with %d seen", len(batch.Records), room, seen)
+		}
+	}
+	for range writers {
+		if err := <-written; err != nil {
+			x.Fatalf("append: %v", err)
+		}
+	}
+}
+
 func resumes(x *fixture) {
 	stream, events := x.stream(), x.events(6)
 	x.append(stream, eventstore.NoStream, events[:4]...)

@@ -132,7 +132,7 @@ type leader struct {
 	skip         map[id.Client]bool // quarantined
 	leftOut      int                // events, of all clients
 	asked        bool               // somebody waited for the last batch that was passed over
-	caughtUp     bool               // the log holds nothing behind the batch
+	newest       bool               // nothing is known to be behind the batch
 	applied      bool               // the last batch held more than was passed over
 	timeouts     int                // that the next transaction may take; 0: 1
 	only         id.Client          // the one whose events are applied; empty: all
@@ -284,7 +284,7 @@ func (l *leader) follow(ctx context.Context) (err error) {
 			return err
 		}
 		l.observe(batch)
-		l.applied, l.caughtUp = false, batch.CaughtUp
+		l.applied, l.newest = false, batch.Newest
 		if len(batch.Records) > 0 {
 			if err := applyRead(ctx, batch.Records); err != nil {
 				return err
@@ -293,10 +293,12 @@ func (l *leader) follow(ctx context.Context) (err error) {
 				l.deletions.applied(batch.Records)
 			}
 		}
-		if !batch.CaughtUp {
+		if batch.CaughtUp {
+			l.Metrics.caughtUp(l.projectionID)
+		}
+		if !batch.Newest {
 			continue
 		}
-		l.Metrics.caughtUp(l.projectionID)
 		if _, err := l.Progress.waitForBatch(ctx, l.projectionID, l.patience(len(batch.Records))); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
@@ -397,7 +399,7 @@ func (l *leader) take(ctx context.Context, items []item) error {
 // and the others not all at once. Who asks may mean what was appended since the
 // batch was read, so the next one is not waited for.
 func (l *leader) letPass(ctx context.Context) (err error) {
-	if l.prompt || !l.caughtUp || l.asked {
+	if l.prompt || !l.newest || l.asked {
 		l.asked = false
 		return nil
 	}

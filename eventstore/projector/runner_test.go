@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -507,6 +508,57 @@ func TestWhatAProjectionDoesNotWantIsPassedOverUnread(t *testing.T) {
 	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
 		t.Errorf("%d clients quarantined", n)
 	}
+}
+
+// unending is a log to which more is written whenever its end is looked for.
+type unending struct{ eventstore.Store }
+
+func (u unending) Subscribe(ctx context.Context, after eventstore.Position) (eventstore.Subscription, error) {
+	sub, err := u.Store.Subscribe(ctx, after)
+	return neverCaughtUp{sub}, err
+}
+
+type neverCaughtUp struct{ eventstore.Subscription }
+
+func (s neverCaughtUp) Next(ctx context.Context, limit int) (eventstore.Batch, error) {
+	batch, err := s.Subscription.Next(ctx, limit)
+	batch.CaughtUp = false
+	return batch, err
+}
+
+func TestWhatIsWrittenWithoutEndIsGathered(t *testing.T) {
+	const batches = 6
+	store := memstore.New("log")
+	w := newFixtureOn(pgtest.New(t), store)
+	w.log.Store = unending{store}
+	var applied atomic.Int64
+	stop := background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, counted{&applied}) })
+	pace := time.NewTicker(time.Millisecond) // no batch is full
+	defer pace.Stop()
+	var last eventstore.Position
+	writes := func() { last = w.rename(t, acme, "one"); <-pace.C }
+	for applied.Load() == 0 {
+		writes()
+	}
+	began := time.Now()
+	for applied.Load() < batches {
+		writes()
+	}
+	if took, least := time.Since(began), (batches-2)*projector.Patience(false, true, 1); took < least {
+		t.Errorf("%d batches were applied within %s: what comes meanwhile is gathered, for %s at least", batches, took, least)
+	}
+	w.passed(t, "counted", last)
+	stop()
+}
+
+// counted counts batches.
+type counted struct{ batches *atomic.Int64 }
+
+func (counted) Name() string { return "counted" }
+func (counted) Version() int { return 1 }
+func (c counted) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
+	c.batches.Add(1)
+	return nil
 }
 
 func TestSkipGoesOnFromTheEndOfTheLog(t *testing.T) {

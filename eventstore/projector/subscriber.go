@@ -135,10 +135,12 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 		if err := f.save(ctx); err != nil {
 			return err
 		}
-		if !batch.CaughtUp {
+		if batch.CaughtUp {
+			f.Runner.Metrics.caughtUp(f.projectionID)
+		}
+		if !batch.Newest {
 			continue
 		}
-		f.Runner.Metrics.caughtUp(f.projectionID)
 		if _, err := f.Runner.Progress.waitForBatch(ctx, f.projectionID, batchWait); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}

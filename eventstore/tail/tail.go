@@ -29,6 +29,7 @@ type Page struct {
 	Records []eventstore.Record // never changed again: they are handed out
 	To      eventstore.Position // how far the log was read; at the last record, or behind it
 	Last    bool                // nothing stood behind To
+	Newest  bool                // nothing was known to stand behind To: the tail says so
 	Server  int64               // see [eventstore.Batch]
 	At      id.Event            // what stands at the position that the page begins behind, where that is an event of ours
 }
@@ -291,7 +292,7 @@ func (t *Tail) serve(after eventstore.Position, limit, since int) (Page, coverag
 	}
 	records := behind(t.records, after)
 	n := min(limit, len(records))
-	page := Page{Records: records[:n:n], To: t.to, Last: seen, Server: t.server}
+	page := Page{Records: records[:n:n], To: t.to, Last: seen, Newest: n < limit, Server: t.server}
 	if n < len(records) {
 		page.To, page.Last = page.Records[n-1].Position, false
 	}
@@ -344,7 +345,7 @@ func (s *Subscription) next(ctx context.Context, limit int) (eventstore.Batch, e
 			s.after = page.To
 			if len(page.Records) > 0 || page.Last && !s.told { // also when ctx has ended by now: it was read
 				s.told = page.Last
-				return eventstore.Batch{Records: page.Records, CaughtUp: page.Last, Server: page.Server}, nil
+				return eventstore.Batch{Records: page.Records, CaughtUp: page.Last, Newest: page.Last || page.Newest, Server: page.Server}, nil
 			}
 			if !page.Last {
 				continue // there was nothing of ours
