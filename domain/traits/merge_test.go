@@ -89,3 +89,25 @@ func TestNamesKeepTheirOrder(t *testing.T) {
 		}
 	}
 }
+
+func TestObjectsAreTheSameInWhateverOrder(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{`{"a":1,"b":[1,{"c":2,"d":null}]}`, `{"b":[1,{"d":null,"c":2}],"a":1}`, true},
+		{`{"a":1, "b": "x"}`, `{"b":"\u0078","a":1}`, true},
+		{`{"a":1,"b":2}`, `{"b":1,"a":2}`, false},
+		{`{"a":1,"b":2}`, `{"a":1}`, false},
+		{`{"a":1}`, `{"a":1,"b":null}`, false},
+		{`{"a":1,"b":2}`, `{"a":1,"c":2}`, false},
+		{`{"a":1}`, `{"a":1.0}`, false}, // numbers are kept as they are written
+		{`{"a":[1,2]}`, `{"a":[2,1]}`, false},
+		{`{"a":1}`, `[1]`, false},
+		{`{}`, ` { } `, true},
+	} {
+		if Same([]byte(c.a), []byte(c.b)) != c.same || Same([]byte(c.b), []byte(c.a)) != c.same {
+			t.Errorf("%s and %s: not %v", c.a, c.b, c.same)
+		}
+	}
+}
