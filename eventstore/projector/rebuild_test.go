@@ -118,6 +118,23 @@ func TestTheLiveModelGoesOnUntilARebuildHasCaughtUp(t *testing.T) {
 	w.complete(t)
 }
 
+// Plans that were made while the tables were small are made anew.
+func TestTheTablesOfARebuildAreAnalyzedAsTheyGrow(t *testing.T) {
+	w := newFixture(t)
+	w.rename(t, acme, numbered("acme", 3000)...)
+	analyzed := false
+	err := w.builder().Rebuild(t.Context(), names{}, func(now projector.Rebuilding) {
+		rows := w.one(t, `SELECT coalesce(max(reltuples), -1)::bigint FROM pg_class WHERE relname = 'renamings' AND relnamespace = to_regnamespace('names_2_rebuild')`)
+		analyzed = analyzed || now.Phase == projector.Building && rows >= 2000
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !analyzed {
+		t.Error("while they were filled, nobody knew how many rows they held")
+	}
+}
+
 func TestARebuildGoesOnWhereItWasBrokenOff(t *testing.T) {
 	w := newFixture(t)
 	stop := background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })

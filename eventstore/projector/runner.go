@@ -140,6 +140,7 @@ type leader struct {
 	spent        int                // steps, by an Opener
 	throttle     *throttle          // in bulk
 	unkeyed      LateKeyed          // the model, while its key is yet to be made; else nil
+	analyzed     int64              // events that were applied when the tables of a shadow last were
 	slow         *slowClients       // of a live Opener; else nil
 	deletions    *deletions         // of a live model that forgets; else nil
 }

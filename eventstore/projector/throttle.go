@@ -36,6 +36,7 @@ type throttle struct {
 	mu     sync.Mutex // held while it looks
 	looked time.Time
 	others bool // were seen then
+	hasten bool // it rests for nobody any more
 
 	stepping sync.Mutex // held for a step beside others
 }
@@ -56,6 +57,13 @@ func (t *throttle) step(ctx context.Context, work func() error) error {
 	return backoff.Sleep(ctx, time.Since(began))
 }
 
+// hurry ends the resting.
+func (t *throttle) hurry() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hasten = true
+}
+
 // most is how many events a step may take.
 func (t *throttle) most(ctx context.Context) int {
 	if t.busy(ctx) {
@@ -72,8 +80,8 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND bac
 func (t *throttle) busy(ctx context.Context) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Since(t.looked) < lookAt {
-		return t.others
+	if t.hasten || time.Since(t.looked) < lookAt {
+		return t.others && !t.hasten
 	}
 	t.others = true
 	for look := 0; look < busySeen && t.others; look++ {
