@@ -93,7 +93,7 @@ var rules = map[string][]string{
 	"console/chart": {},
 
 	"eventstore/memstore":           {"eventstore", "eventstore/tail", "domain/id"},
-	"eventstore/pgstore":            {"backoff", "eventstore", "eventstore/tail", "eventstore/seal", "domain/id", "postgres", "pgx"},
+	"eventstore/pgstore":            {"backoff", "coalesce", "eventstore", "eventstore/tail", "eventstore/seal", "domain/id", "postgres", "pgx"},
 	"eventstore/esdbstore":          {"backoff", "eventstore", "eventstore/tail", "domain/id", "esdb"},
 	"eventstore/esdbstore/esdbtest": {"eventstore/esdbstore", "esdb"},
 	"eventstore/eventstoretest":     {"eventstore", "domain/id", "testkit"},

@@ -113,6 +113,9 @@ func (l *Log) LoadAfter(ctx context.Context, end StreamVersion) ([]Recorded, Str
 // LoadEnds reads the first and the last event of a stream, and where it ends:
 // at a cost that does not grow with its length.
 func (l *Log) LoadEnds(ctx context.Context, stream Stream) ([]Recorded, StreamVersion, error) {
+	if store, ok := l.Store.(EndsReader); ok {
+		return l.endsAtOnce(ctx, store, stream)
+	}
 	ends, err := l.ReadBack(ctx, stream, End, 1)
 	if err != nil || len(ends) == 0 {
 		return nil, NewStreamVersion(stream), err
@@ -126,6 +129,19 @@ func (l *Log) LoadEnds(ctx context.Context, stream Stream) ([]Recorded, StreamVe
 		return nil, end, fmt.Errorf("load the beginning of %s: %w", stream, err)
 	}
 	return append(first, ends...), end, nil
+}
+
+func (l *Log) endsAtOnce(ctx context.Context, store EndsReader, stream Stream) ([]Recorded, StreamVersion, error) {
+	end := NewStreamVersion(stream)
+	page, err := store.ReadEnds(ctx, stream)
+	if err != nil {
+		return nil, end, fmt.Errorf("load the ends of %s: %w", stream, err)
+	}
+	ends, err := l.decodeAll(page)
+	if err == nil && len(ends) > 0 {
+		end, err = ends[len(ends)-1].StreamVersion()
+	}
+	return ends, end, err
 }
 
 func (l *Log) read(ctx context.Context, stream Stream, from Revision, limit int) ([]Recorded, error) {

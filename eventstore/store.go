@@ -191,6 +191,13 @@ type ClientReader interface {
 	CountClient(ctx context.Context, client id.Client) (int64, error)
 }
 
+// EndsReader is a Store that reads both ends of a stream at once.
+type EndsReader interface {
+	// ReadEnds reads the first event of a stream and the last, in that order; of one that
+	// has a single event that one, of one that does not exist none.
+	ReadEnds(ctx context.Context, stream Stream) ([]Record, error)
+}
+
 // Subscription follows the log. It serves one goroutine.
 type Subscription interface {
 	// Next waits until there is something to tell: at most limit records, or

@@ -89,7 +89,7 @@ func Parse(text string, scope Scope) (*Rule, error) {
 		most = maxEventSteps
 	}
 	r := &Rule{
-		root: root, most: most, comparisons: c.comparisons, needed: needed(root), reads: c.reads, touched: c.ofTraits(),
+		root: root, most: most, comparisons: c.comparisons, needed: needed(root), joined: conjuncts(root), reads: c.reads, touched: c.ofTraits(),
 		size: len(text)*textSize + nodes(c.source.Expr())*nodeSize + c.size,
 	}
 	r.lasting, r.lasts = lastingOf(c.source, c.source.Expr())

@@ -109,8 +109,9 @@ func (e *Error) Error() string {
 type Rule struct {
 	root        logic
 	comparisons []comparison
-	needed      []int // of these
-	most        int   // steps of a judgement
+	needed      []int      // of these: it is never true without them
+	joined      []conjunct // nil: it is something else than their conjunction
+	most        int        // steps of a judgement
 	reads
 	lasting []string
 	lasts   bool // it is nothing but lasting parts

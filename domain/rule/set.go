@@ -7,9 +7,17 @@ import "time"
 type Set struct {
 	numbers map[string]int // of comparisons, by their text
 	found   []found        // by number
+	first   []first        // by number: where it stands first
+	needs   []int          // by number: how many rules are never true without it
 	never   []int          // by number: the user of whom it was found not to be true, at any time
 	user    int
 	idle    *judgement
+}
+
+// first is a comparison as a rule of the set has it, with the numbers of that rule's.
+type first struct {
+	comparison
+	numbers []int
 }
 
 // found is what was found of a comparison, of the user so numbered.
@@ -43,13 +51,52 @@ func (s *Set) Add(r *Rule) InSet {
 		if !known {
 			number = len(s.found)
 			s.numbers[c.text], s.found, s.never = number, append(s.found, found{}), append(s.never, 0)
+			s.first, s.needs = append(s.first, first{c, in.numbers}), append(s.needs, 0)
 		}
 		in.numbers[i] = number
 	}
 	for _, place := range r.needed {
 		in.needed = append(in.needed, in.numbers[place])
+		s.needs[in.numbers[place]]++
 	}
 	return in
+}
+
+// Guard is the comparison that the rule needs and that most other rules of the set do, by its
+// number; 0 is of a rule that needs none. It is known once all rules were added.
+func (r InSet) Guard() (guard int) {
+	for _, number := range r.needed {
+		if guard == 0 || r.set.needs[number] > r.set.needs[guard-1] {
+			guard = number + 1
+		}
+	}
+	return guard
+}
+
+// Excludes says that none of the rules with a guard is true of a user, whatever time it is, and what
+// it took to see that, in steps.
+func (s *Set) Excludes(guard int, facts *Facts) (is bool, steps int) {
+	if guard == 0 {
+		return false, 0
+	}
+	j, c := s.begin(facts), s.first[guard-1]
+	j.numbers = c.numbers
+	c.judge(j)
+	s.idle = j
+	return s.never[guard-1] == s.user, j.steps
+}
+
+// begin begins a judgement by the set. Where the facts ask for another segment, its rule is judged
+// meanwhile, by another one.
+func (s *Set) begin(facts *Facts) *judgement {
+	j := s.idle
+	s.idle = nil
+	if j == nil {
+		j = begin(facts, 0)
+	}
+	j.Facts, j.most, j.args, j.set = facts, maxSteps, j.args[:0], s
+	j.flipsAt, j.steps = time.Time{}, 0
+	return j
 }
 
 // needed are the comparisons, by their places, without which a rule is never true: it joins them by &&.
@@ -84,18 +131,69 @@ func (s *Set) Next() { s.user++ }
 // Forget keeps no facts of the last user.
 func (s *Set) Forget() { s.idle = nil }
 
+// conjunct is a comparison, by its place, of a rule that consists of such, joined by &&.
+type conjunct struct {
+	place int
+	steps int // to come to it
+}
+
+// conjuncts are what a rule consists of where it is nothing but joined comparisons; else nil.
+func conjuncts(root logic) []conjunct {
+	switch l := root.(type) {
+	case comparison:
+		return []conjunct{{l.place, 0}}
+	case all:
+		var found []conjunct
+		for _, part := range l.parts {
+			of := conjuncts(part)
+			if l.any || of == nil {
+				return nil
+			}
+			of[0].steps++
+			found = append(found, of...)
+		}
+		return found
+	}
+	return nil
+}
+
+// judgeJoined is JudgeUntil of a rule of joined comparisons.
+func (r InSet) judgeJoined(facts *Facts) (truth Truth, until time.Time, steps int) {
+	s := r.set
+	truth = True
+	for _, c := range r.rule.joined {
+		known := &s.found[r.numbers[c.place]]
+		if known.user != s.user {
+			j := s.begin(facts)
+			j.most, j.numbers = r.rule.most, r.numbers
+			r.rule.comparisons[c.place].judge(j)
+			s.idle = j
+		}
+		if steps += c.steps + known.steps; known.user != s.user || steps > r.rule.most {
+			return Unknown, time.Time{}, r.rule.most
+		}
+		if !known.until.IsZero() && (until.IsZero() || known.until.Before(until)) {
+			until = known.until
+		}
+		switch known.truth {
+		case False:
+			return False, until, steps
+		case Unknown:
+			truth = Unknown
+		}
+	}
+	return truth, until, steps
+}
+
 // JudgeUntil is [Rule.JudgeUntil] of facts that are the same for all rules since Next, but for
 // InSegment and InCluster. It takes as many steps as if it stood alone.
 func (r InSet) JudgeUntil(facts *Facts) (truth Truth, until time.Time, steps int) {
-	j := r.set.idle
-	r.set.idle = nil // where the facts ask for another segment, its rule is judged meanwhile
-	if j == nil {
-		j = begin(facts, 0)
+	if r.rule.joined != nil && r.numbers != nil {
+		return r.judgeJoined(facts)
 	}
-	j.Facts, j.most, j.args, j.numbers, j.set = facts, r.rule.most, j.args[:0], r.numbers, nil
-	j.flipsAt, j.steps = time.Time{}, 0
-	if r.numbers != nil {
-		j.set = r.set
+	j := r.set.begin(facts)
+	if j.most, j.numbers = r.rule.most, r.numbers; r.numbers == nil {
+		j.set = nil
 	}
 	truth, until, steps = r.rule.judge(j)
 	r.set.idle = j

@@ -33,6 +33,26 @@ func readStream(x *fixture) {
 	wantBack(x.readBack(stream, 3, 2), 3, 2)
 	wantBack(x.readBack(stream, 0, 2), 0)
 	wantBack(x.readBack(x.stream(), eventstore.End, 2))
+
+	if store, ok := x.Store.(eventstore.EndsReader); ok {
+		short, few := x.stream(), x.events(2)
+		wantEnds := func(stream eventstore.Stream, ends ...eventstore.Proposed) {
+			x.Helper()
+			got, err := store.ReadEnds(x.ctx, stream)
+			if err != nil || len(got) != len(ends) {
+				x.Fatalf("ends: got %d records, want %d: %v", len(got), len(ends), err)
+			}
+			for i, r := range got {
+				x.wantEvents(got[i:i+1], stream, r.Revision, ends[i])
+			}
+		}
+		wantEnds(short)
+		x.append(short, eventstore.NoStream, few[0])
+		wantEnds(short, few[0])
+		x.append(short, 0, few[1])
+		wantEnds(short, few...)
+		wantEnds(stream, events[0], events[4])
+	}
 }
 
 func readAll(x *fixture) {

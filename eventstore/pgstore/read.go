@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,6 +21,12 @@ SELECT position, stream, revision, event_id, type, version, client, recorded_at,
 	inStream     = `hashtextextended(stream, 0) = hashtextextended($1, 0) AND stream = $1` // as its index has it
 	selectStream = selectEvents + `WHERE ` + inStream + ` AND revision >= $2 ORDER BY revision LIMIT $3`
 	selectBack   = selectEvents + `WHERE ` + inStream + ` AND revision <= $2 ORDER BY revision DESC LIMIT $3`
+	// The sub-select hides how many are wanted from the planner, which would plan anew for fewer than ten.
+	selectEnds = `
+SELECT e.* FROM (SELECT DISTINCT unnest((SELECT $1::text[]))) AS w (of) CROSS JOIN LATERAL (
+	(` + selectEvents + `WHERE ` + inWanted + ` ORDER BY revision LIMIT 1) UNION ALL
+	(` + selectEvents + `WHERE ` + inWanted + ` AND revision > 0 ORDER BY revision DESC LIMIT 1)) e ORDER BY e.revision`
+	inWanted     = `hashtextextended(stream, 0) = hashtextextended(w.of, 0) AND stream = w.of`
 	selectAfter  = selectEvents + `WHERE position > $1 ORDER BY position LIMIT $2`
 	selectClient = selectEvents + `WHERE client = $1 AND position > $2 AND position <= $3 ORDER BY position LIMIT $4`
 	selectAt     = selectEvents + `WHERE position = $1`
@@ -43,6 +50,39 @@ func (s *Store) ReadBack(ctx context.Context, stream eventstore.Stream, from eve
 		return nil, fmt.Errorf("read stream %s backwards: %w", stream, err)
 	}
 	return records, nil
+}
+
+const (
+	// limit: log | streams whose ends are read in one statement | {endsMost}, and {endsWaiting} that wait
+	endsMost    = 16 // of whose events each may have 256 KiB of traits
+	endsWaiting = 4096
+	endsTimeout = 10 * time.Second
+)
+
+// ReadEnds implements [eventstore.EndsReader]: of streams that are asked for at the same time in
+// one statement.
+func (s *Store) ReadEnds(ctx context.Context, stream eventstore.Stream) ([]eventstore.Record, error) {
+	records, err := s.ends.Ask(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("read the ends of stream %s: %w", stream, err)
+	}
+	return records, nil
+}
+
+func (s *Store) readEnds(ctx context.Context, streams []eventstore.Stream) ([][]eventstore.Record, error) {
+	records, err := s.read(ctx, selectEnds, streams)
+	if err != nil {
+		return nil, err
+	}
+	ends := make(map[eventstore.Stream][]eventstore.Record, len(streams))
+	for _, r := range records {
+		ends[r.Stream] = append(ends[r.Stream], r)
+	}
+	each := make([][]eventstore.Record, len(streams))
+	for i, stream := range streams {
+		each[i] = slices.Clone(ends[stream])
+	}
+	return each, nil
 }
 
 // ReadAll implements [eventstore.Store].

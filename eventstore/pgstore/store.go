@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
 
+	"kindred/coalesce"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/tail"
@@ -30,6 +31,7 @@ type Store struct {
 	queue  *queue
 	many   *semaphore.Weighted // for callers that append many at once
 	tail   *tail.Tail
+	ends   *coalesce.Coalescer[eventstore.Stream, []eventstore.Record]
 	closed chan struct{}
 	stop   context.CancelFunc // of the listener
 	work   sync.WaitGroup
@@ -69,6 +71,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, listener *postgres.Listener) 
 		stop:   stop,
 	}
 	s.tail = tail.New(source{s}, s.closed, fmt.Errorf("%w: it is closed", eventstore.ErrUnavailable))
+	s.ends = &coalesce.Coalescer[eventstore.Stream, []eventstore.Record]{
+		Answer: s.readEnds, Most: endsMost, Waiting: endsWaiting, Timeout: endsTimeout,
+	}
 	s.confirms.lock = make(chan struct{}, 1)
 	t := newNotifier(config)
 	c := &committer{config: config, queue: s.queue, tail: s.tail, notifier: t, guard: &guarded{guard: &s.guard}, patience: commitTimeout}

@@ -41,6 +41,12 @@ type SubjectKey struct {
 	WrappedKey
 }
 
+// Lookup finds a subject of a client (see [Vault.Lookup]).
+type Lookup struct {
+	Client id.Client
+	Value  []byte
+}
+
 // Keys keeps wrapped keys durably: what a method has answered survives a
 // crash. Package keystest is its conformance suite. All methods may be called
 // by many goroutines and processes.
@@ -74,8 +80,9 @@ type Keys interface {
 	// root keys for good: their tombstones have nothing wrapped, and stay.
 	DestroyClient(ctx context.Context, client id.Client) (more bool, err error)
 
-	// Find returns the subject of a client that each lookup finds, or "".
-	Find(ctx context.Context, client id.Client, lookups [][]byte) ([]string, error)
+	// Find returns the subject that each client's lookup finds, with its key and without
+	// the lookup; nothing where it finds none.
+	Find(ctx context.Context, wanted []Lookup) ([]SubjectKey, error)
 	// LookupOf returns the lookup of a subject, nil where it has none.
 	LookupOf(ctx context.Context, client id.Client, subject string) ([]byte, error)
 }

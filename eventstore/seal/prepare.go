@@ -160,14 +160,14 @@ func checkNames(names ...string) error {
 	return nil
 }
 
-// newGroup makes keys that are wanted at the same time in one statement.
-func newGroup(keys Keys) *coalesce.Coalescer[[]SubjectKey, []SubjectKey] {
-	return &coalesce.Coalescer[[]SubjectKey, []SubjectKey]{
-		Size: func(wanted []SubjectKey) int { return len(wanted) },
+// newGroup asks the key table in one statement for what is wanted at the same time.
+func newGroup[W any](ask func(context.Context, []W) ([]SubjectKey, error)) *coalesce.Coalescer[[]W, []SubjectKey] {
+	return &coalesce.Coalescer[[]W, []SubjectKey]{
+		Size: func(wanted []W) int { return len(wanted) },
 		Most: maxGroup, Waiting: maxWaiting, Timeout: groupTimeout,
-		Answer: func(ctx context.Context, wanted [][]SubjectKey) ([][]SubjectKey, error) {
+		Answer: func(ctx context.Context, wanted [][]W) ([][]SubjectKey, error) {
 			all := slices.Concat(wanted...)
-			stored, err := keys.MakeSubjects(ctx, all)
+			stored, err := ask(ctx, all)
 			if err != nil {
 				return nil, err
 			}
@@ -175,8 +175,8 @@ func newGroup(keys Keys) *coalesce.Coalescer[[]SubjectKey, []SubjectKey] {
 				return nil, fmt.Errorf("the key table answered for %d keys of %d", len(stored), len(all))
 			}
 			each := make([][]SubjectKey, len(wanted))
-			for i, keys := range wanted {
-				each[i], stored = stored[:len(keys)], stored[len(keys):]
+			for i, of := range wanted {
+				each[i], stored = stored[:len(of)], stored[len(of):]
 			}
 			return each, nil
 		},

@@ -42,9 +42,22 @@ func (v *Vault) Lookup(ctx context.Context, client id.Client, purpose, value str
 	return keyed[:16], err
 }
 
-// Find returns the subject of a client that each lookup finds, or "".
+// Find returns the subject of a client that each lookup finds, or "". The keys that are found
+// with them are held for a moment: what follows opens, and seals.
 func (v *Vault) Find(ctx context.Context, client id.Client, lookups ...[]byte) ([]string, error) {
-	return v.keys.Find(ctx, client, lookups)
+	wanted := make([]Lookup, len(lookups))
+	for i, lookup := range lookups {
+		wanted[i] = Lookup{client, lookup}
+	}
+	asOf := v.Now()
+	found, err := v.finds.Ask(ctx, wanted)
+	subjects := make([]string, len(found))
+	for i, key := range found {
+		if subjects[i] = key.Subject; key.Subject != "" {
+			_, _ = v.hold(ctx, key, asOf) // whoever needs it is told what is wrong with it
+		}
+	}
+	return subjects, err
 }
 
 // LookupOf returns what finds a subject, nil where nothing does.

@@ -65,6 +65,7 @@ type Vault struct {
 	roots    *rootCache
 	subjects *subjectCache
 	group    *coalesce.Coalescer[[]SubjectKey, []SubjectKey]
+	finds    *coalesce.Coalescer[[]Lookup, []SubjectKey]
 }
 
 // New makes a vault on a key table. The entropy must be safe for concurrent
@@ -73,7 +74,8 @@ func New(keys Keys, master MasterKeys, entropy io.Reader) *Vault {
 	return &Vault{
 		Now:  time.Now, //nolint:forbidigo // the default; tests set the field
 		keys: keys, master: master, entropy: entropy,
-		roots: newRootCache(), subjects: newSubjectCache(), group: newGroup(keys),
+		roots: newRootCache(), subjects: newSubjectCache(),
+		group: newGroup(keys.MakeSubjects), finds: newGroup(keys.Find),
 	}
 }
 

@@ -97,7 +97,7 @@ func (m Model) NamedAlone(ctx context.Context, client id.Client, eventual bool, 
 	if err != nil {
 		return nil, err
 	}
-	err = m.judged(ctx, client, serving, filter.Rule, judgedByID, readmodel.Texts(users), func(u *segmentUser, steps int) bool {
+	err = m.judged(ctx, client, true, serving, filter.Rule, judgedByID, readmodel.Texts(users), func(u *segmentUser, steps int) bool {
 		u.facts.InCluster = u.known.inCluster(id.ConsentLayer(filter.Layer))
 		named[u.id] = filter.Names(u.facts, steps)
 		return !filter.Exhausted()

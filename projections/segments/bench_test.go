@@ -18,17 +18,19 @@ import (
 	"kindred/projections/segments"
 )
 
-// BenchmarkSegments applies 200 changes of users at a time, of two traits each, under
-// 1,000 rules over two or three of 31 traits, every fifth with a window. A change moves its user
+// BenchmarkSegments applies 200 changes of users at a time, of two traits each, or as many new users,
+// under 1,000 rules over two or three of 31 traits, every fifth with a window. A change moves its user
 // into, or out of, so many segments as flips/user says.
 func BenchmarkSegments(b *testing.B) {
-	for name, m := range map[string]func(readmodel.Reader) segments.Model{
-		"kept":   segments.New,
-		"parsed": func(r readmodel.Reader) segments.Model { return segments.Model{Reader: r} },
-	} {
-		b.Run(name, func(b *testing.B) {
+	parsed := func(r readmodel.Reader) segments.Model { return segments.Model{Reader: r} }
+	for _, c := range []struct {
+		name    string
+		m       func(readmodel.Reader) segments.Model
+		created bool
+	}{{"kept", segments.New, false}, {"parsed", parsed, false}, {"new users", segments.New, true}} {
+		b.Run(c.name, func(b *testing.B) {
 			w := newSegmentFixture(b)
-			w.model = m(w.Reader)
+			w.model = c.m(w.Reader)
 			random := rand.New(rand.NewPCG(1, 2))
 			var segments []event.Event
 			source := id.Derived("bench")
@@ -56,6 +58,10 @@ func BenchmarkSegments(b *testing.B) {
 			}
 			w.catchUp(random)
 			for n, user := range there {
+				if c.created {
+					w.Create(w.Acme, fmt.Sprint("v", n), traits(n))
+					continue
+				}
 				documents[n][fmt.Sprint("t", random.IntN(15))], documents[n]["seen"] = random.IntN(100), w.clock
 				w.Change(w.Acme, user, traits(n))
 			}

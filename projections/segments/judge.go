@@ -179,12 +179,25 @@ func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, d
 		}
 		return truth == rule.True
 	}
-	for _, v := range some {
-		if names(v) {
-			in = append(in, int32(v.number))
-		}
-		if err != nil {
+	groups := []guarded{{versions: some}}
+	if len(some) == len(c.ordered) {
+		groups = c.guarded
+	}
+	for _, group := range groups {
+		excluded, steps := c.set.Excludes(group.guard, &facts)
+		if err := c.took(steps); err != nil {
 			return nil, nil, err
+		}
+		if excluded {
+			continue
+		}
+		for _, v := range group.versions {
+			if names(v) {
+				in = append(in, int32(v.number))
+			}
+			if err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 	return in, due, nil

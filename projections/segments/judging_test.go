@@ -16,7 +16,7 @@ func TestNobodyIsJudgedWithoutAPlace(t *testing.T) {
 	within = func(taken int) error {
 		if taken == (runtime.GOMAXPROCS(0)+1)/2 { // all that one client may have
 			cancel()
-			return m.judged(ctx, "a", nil, nil, judgedByID, nil, nil)
+			return m.judged(ctx, "a", true, nil, nil, judgedByID, nil, nil)
 		}
 		return m.Judging.Do(t.Context(), "a", func() error { return within(taken + 1) })
 	}

@@ -46,25 +46,28 @@ type Segment struct {
 type BlockedBy struct{ Cause, Name string }
 
 const (
-	servesSegment = `EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves) AS ready`
-
+	servesSegment  = `EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves) AS ready`
 	definedColumns = `s.id, s.name, s.rule, s.rule_event, k.id AS key, k.client_key, k.wrapped`
-	segmentColumns = unfolded + `
+)
+
+// segmentColumns are those of segments, with how many members a version has as counted says.
+func segmentColumns(counted string) string {
+	return `
 SELECT ` + definedColumns + `, s.changed, s.created_at, s.updated_at, s.created_position,
-	coalesce((SELECT ` + membersOf + ` FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves), 0) AS members,
+	coalesce((SELECT ` + counted + ` FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND v.serves), 0) AS members,
 	` + servesSegment + `,
 	EXISTS (SELECT FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id AND NOT v.serves) AS building,
 	s.layer, (SELECT v.blocked FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id ORDER BY v.serves LIMIT 1) AS blocked`
-)
+}
 
 // Each is a statement of its own, with the keys of the segments that it finds.
 var (
 	fromSegments   = ` FROM segments s` + readmodel.JoinKeyOf(`$1`, `s.id`) + ` WHERE s.client = $1`
-	listSegments   = segmentColumns + fromSegments + ` AND s.created_position > $2 ORDER BY s.created_position LIMIT $3`
-	getSegment     = segmentColumns + fromSegments + ` AND s.id = $2`
+	listSegments   = unfolded + segmentColumns(membersOf) + fromSegments + ` AND s.created_position > $2 ORDER BY s.created_position LIMIT $3`
+	getSegment     = segmentColumns(membersOfOne) + fromSegments + ` AND s.id = $2`
 	segmentsOfUser = `SELECT s.id, s.name, v.rule, v.rule_event, k.id AS key, k.client_key, k.wrapped, v.layer
 FROM segments s JOIN segment_versions v ON v.client = s.client AND v.segment = s.id AND v.serves` + readmodel.JoinKeyOf(`$1`, `s.id`) + `
-WHERE s.client = $1 AND s.id = ANY($2) ORDER BY s.created_position`
+WHERE s.client = $1 AND v.number = ANY($2) ORDER BY s.created_position`
 )
 
 type storedSegment struct {
@@ -478,7 +481,7 @@ const (
 	judgedUsers = `
 SELECT ` + segmentUserColumns + `, c.now, k.id AS key, k.client_key, k.wrapped
 FROM segment_users u JOIN segment_clients c ON c.client = u.client`
-	judgedByID         = ` WHERE u.client = $1 AND u.id = ANY($2)`
+	judgedByID         = ` WHERE u.client = $1 AND u.id = ANY((SELECT $2::text[])::text[])` // planned once for any number: else 0.7 ms each time
 	judgedByNumber     = ` WHERE u.client = $1 AND u.number = ANY($2) ORDER BY u.number`
 	servingVersions    = `SELECT v.number, v.segment FROM segment_versions v WHERE v.client = $1 AND v.serves`
 	countSegmentUsers  = `SELECT count(*) FROM segment_users WHERE client = $1`
@@ -489,15 +492,11 @@ FROM segment_users u JOIN segment_clients c ON c.client = u.client`
 // what the rule that counts makes of the user.
 // Faults: building, quarantined, stale.
 func (m Model) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]SegmentOfUser, error) {
-	serving, err := m.serving(ctx, client, eventual)
-	if err != nil {
-		return nil, err
-	}
 	var facts rule.Facts
-	var in []string
+	var in []int32
 	var of knownOfUser
-	if err := m.judged(ctx, client, serving, nil, judgedByID, []string{string(user)}, func(u *segmentUser, _ int) bool {
-		facts, in, of = *u.facts, serving.of(u), u.known
+	if err := m.judged(ctx, client, eventual, nil, nil, judgedByID, []string{string(user)}, func(u *segmentUser, _ int) bool {
+		facts, in, of = *u.facts, u.versions, u.known
 		return true
 	}); err != nil || len(in) == 0 {
 		return nil, err
@@ -511,6 +510,9 @@ func (m Model) OfUser(ctx context.Context, client id.Client, eventual bool, user
 	segments, err := m.opened(ctx, client, stored)
 	if err != nil {
 		return nil, err
+	}
+	facts.InSegment = func(segment string) bool {
+		return slices.ContainsFunc(segments, func(s Segment) bool { return string(s.ID) == segment })
 	}
 	found := make([]SegmentOfUser, len(segments))
 	for i, s := range segments {
@@ -553,17 +555,17 @@ func (m Model) serving(ctx context.Context, client id.Client, eventual bool) (se
 // judged reads users to be judged, as of the time of judgements. Who cannot be opened is
 // left out; the facts of one are gone when the next is judged.
 // What rules ask beside traits is read for one rule; nil: for any.
-func (m Model) judged(ctx context.Context, client id.Client, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
-	return m.Judging.Do(ctx, client, func() error { return m.judge(ctx, client, serving, by, where, arg, judge) })
+func (m Model) judged(ctx context.Context, client id.Client, eventual bool, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
+	return m.Judging.Do(ctx, client, func() error { return m.judge(ctx, client, eventual, serving, by, where, arg, judge) })
 }
 
-func (m Model) judge(ctx context.Context, client id.Client, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
+func (m Model) judge(ctx context.Context, client id.Client, eventual bool, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
 	type row struct {
 		segmentUser
 		now time.Time
 		key seal.WrappedKey
 	}
-	found, err := readmodel.Query(ctx, m.Reader, m, client, true, judgedUsers+readmodel.JoinKey(`$1`)+where, []any{arg}, func(r *row) []any {
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, judgedUsers+readmodel.JoinKey(`$1`)+where, []any{arg}, func(r *row) []any {
 		return append(r.columns(), &r.now, readmodel.Text(&r.key.ID), readmodel.Text(&r.key.Under), &r.key.Wrapped)
 	})
 	if err != nil {
@@ -672,7 +674,7 @@ func (m Model) Named(ctx context.Context, client id.Client, filter *rule.Filter,
 		return nil, err
 	}
 	var self *rule.Facts
-	if err := m.judged(ctx, client, serving, filter.Rule, judgedByID, []string{string(viewer)}, func(u *segmentUser, _ int) bool {
+	if err := m.judged(ctx, client, true, serving, filter.Rule, judgedByID, []string{string(viewer)}, func(u *segmentUser, _ int) bool {
 		self = u.facts
 		return true
 	}); err != nil || self == nil {
@@ -682,7 +684,7 @@ func (m Model) Named(ctx context.Context, client id.Client, filter *rule.Filter,
 		if filter.Exhausted() {
 			break
 		}
-		if err := m.judged(ctx, client, serving, filter.Rule, judgedByID, readmodel.Texts(some), func(u *segmentUser, steps int) bool {
+		if err := m.judged(ctx, client, true, serving, filter.Rule, judgedByID, readmodel.Texts(some), func(u *segmentUser, steps int) bool {
 			u.facts.Viewer, u.facts.InCluster = self, u.known.inCluster(id.ConsentLayer(filter.Layer))
 			named[u.id] = filter.Names(u.facts, steps)
 			return !filter.Exhausted()
@@ -746,7 +748,7 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 			all = false
 			break
 		}
-		if err := m.judged(ctx, client, serving, by, judgedByNumber, some, func(u *segmentUser, steps int) bool {
+		if err := m.judged(ctx, client, true, serving, by, judgedByNumber, some, func(u *segmentUser, steps int) bool {
 			p.Judged++
 			u.facts.InCluster = u.known.inCluster(within.Layer)
 			named := (within.Layer == "" || u.known.granted[within.Layer]) && filter.Names(u.facts, steps)
@@ -830,7 +832,7 @@ func (m Model) Building(ctx context.Context) ([]id.Client, error) {
 	return m.clients(ctx, buildingSegments, clientsSwept)
 }
 
-var restoredSegments = segmentColumns + fromSegments + ` AND EXISTS (SELECT FROM segment_versions v
+var restoredSegments = segmentColumns(membersOfOne) + fromSegments + ` AND EXISTS (SELECT FROM segment_versions v
 WHERE v.client = s.client AND v.segment = s.id AND ` + isRestored + `) ORDER BY s.created_position LIMIT 1`
 
 // Restored returns clients of which a segment is not blocked any more, and is to be built

@@ -2,6 +2,7 @@
 package segments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,8 +223,15 @@ type definitions struct {
 	asked    asked                        // by the rules of the versions
 	readers  map[string][]*segmentVersion // by what they read, in order; see touched
 	set      *rule.Set                    // of all their rules
+	guarded  []guarded                    // all versions
 	wanted   func(member string) bool     // of the traits, which are to be decoded; nil: all
 	unnamed  bool                         // no rule reads external ids, which stay sealed
+}
+
+// guarded are versions that name nobody of whom their guard is not true.
+type guarded struct {
+	guard    int // 0: none
+	versions []*segmentVersion
 }
 
 // versionSize is about what a version takes in memory beside its rule, in bytes.
@@ -433,9 +441,16 @@ WITH unfolded AS MATERIALIZED (
 		CROSS JOIN LATERAL (SELECT unnest(c.entered), 1 UNION ALL SELECT unnest(c.went), -1) f (number, change)
 	WHERE s.client = $1 GROUP BY f.number)`
 
-// membersOf is how many members a version v has, beside unfolded.
-const membersOf = `(coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)
-	+ coalesce((SELECT u.members FROM unfolded u WHERE u.number = v.number), 0))::bigint`
+// membersOf is how many members each of the versions v has, beside unfolded; membersOfOne is the same of
+// one, for which it does not add up all others: 10,000 changes of 40 versions each take 30 ms.
+const (
+	inBlocks  = `coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)`
+	membersOf = `(` + inBlocks + ` + coalesce((SELECT u.members FROM unfolded u WHERE u.number = v.number), 0))::bigint`
+
+	membersOfOne = `(` + inBlocks + ` + coalesce((
+	SELECT sum((v.number = ANY(c.entered))::int - (v.number = ANY(c.went))::int)
+	FROM segment_clients s JOIN segment_changes c ON c.client = s.client AND c.position > s.folded WHERE s.client = v.client), 0))::bigint`
+)
 
 // numbers are those of the versions of a kind, in order.
 func (c *segmented) numbers(which func(*segmentVersion) bool) (numbers []int) {
@@ -526,6 +541,18 @@ func (c *segmented) note() {
 		}
 	}
 	c.wanted = c.wants(c.ordered)
+	by := map[int][]*segmentVersion{}
+	for _, v := range c.ordered {
+		by[v.inSet.Guard()] = append(by[v.inSet.Guard()], v)
+	}
+	c.guarded = nil
+	for guard, versions := range by {
+		if len(versions) == 1 {
+			guard = 0 // to judge it is to judge the version
+		}
+		c.guarded = append(c.guarded, guarded{guard, versions})
+	}
+	slices.SortFunc(c.guarded, func(a, b guarded) int { return cmp.Compare(a.versions[0].number, b.versions[0].number) })
 }
 
 // readsOf is what a version reads of a user, and what the versions that it refers to do.

@@ -15,10 +15,10 @@ type DaySize struct {
 }
 
 // segmentSizes are those of days up to one, and, on the last day that its client has come to, what it is now.
-const segmentSizes = unfolded + `
+const segmentSizes = `
 SELECT day, members FROM segment_sizes WHERE client = $1 AND segment = $2
 UNION ALL
-SELECT (c.now AT TIME ZONE 'UTC')::date, ` + membersOf + `
+SELECT (c.now AT TIME ZONE 'UTC')::date, ` + membersOfOne + `
 FROM segment_versions v JOIN segment_clients c ON c.client = v.client WHERE v.client = $1 AND v.segment = $2 AND v.serves
 ORDER BY day`
 

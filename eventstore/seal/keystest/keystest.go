@@ -186,8 +186,8 @@ func (t fixture) destroyedClient() {
 			checkTombstone(t.T, got, err)
 		}
 	}
-	found, err := t.keys.Find(t.Context(), acme, [][]byte{ada})
-	check(t.T, found, []string{""}, err)
+	found, err := t.keys.Find(t.Context(), []seal.Lookup{{Client: acme, Value: ada}})
+	check(t.T, found, []seal.SubjectKey{{}}, err)
 	roots, err := t.keys.RootsNotUnder(t.Context(), "new", 10)
 	check(t.T, len(roots), 2, err)
 	got, err := t.keys.Subject(t.Context(), bolt, "usr_1")
@@ -198,12 +198,16 @@ func (t fixture) destroyedClient() {
 
 func (t fixture) lookup() {
 	ada, bob := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
-	find := func(want ...string) {
+	find := func(want ...seal.SubjectKey) {
 		t.Helper()
-		got, err := t.keys.Find(t.Context(), acme, [][]byte{bob, ada})
+		for i := range want {
+			want[i].Lookup = nil
+		}
+		got, err := t.keys.Find(t.Context(), []seal.Lookup{{Client: acme, Value: bob}, {Client: acme, Value: ada}})
 		check(t.T, got, want, err)
 	}
-	find("", "")
+	none := seal.SubjectKey{}
+	find(none, none)
 	first := seal.SubjectKey{Client: acme, Subject: "usr_1", Lookup: ada, WrappedKey: key("1")}
 	later := seal.SubjectKey{Client: acme, Subject: "usr_2", Lookup: ada, WrappedKey: key("2")}
 	other := seal.SubjectKey{Client: acme, Subject: "usr_3", Lookup: bob, WrappedKey: key("3")}
@@ -212,22 +216,22 @@ func (t fixture) lookup() {
 	check(t.T, got, []seal.SubjectKey{first, first, plain}, err)
 	got, err = t.keys.MakeSubjects(t.Context(), []seal.SubjectKey{other, later})
 	check(t.T, got, []seal.SubjectKey{other, first}, err)
-	find("usr_3", "usr_1")
+	find(other, first)
 	if _, err := t.keys.Subject(t.Context(), acme, "usr_2"); !errors.Is(err, seal.ErrNoKey) {
 		t.Fatalf("the key of who lost was made: %v", err)
 	}
-	found, err := t.keys.Find(t.Context(), bolt, [][]byte{ada})
-	check(t.T, found, []string{""}, err)
+	found, err := t.keys.Find(t.Context(), []seal.Lookup{{Client: bolt, Value: ada}})
+	check(t.T, found, []seal.SubjectKey{none}, err)
 	of, err := t.keys.LookupOf(t.Context(), acme, "usr_1")
 	check(t.T, of, ada, err)
 
 	check(t.T, 0, 0, t.keys.Destroy(t.Context(), acme, "usr_1"))
-	find("usr_3", "")
+	find(other, none)
 	of, err = t.keys.LookupOf(t.Context(), acme, "usr_1")
 	check(t.T, of, nil, err)
 	got, err = t.keys.MakeSubjects(t.Context(), []seal.SubjectKey{later})
 	check(t.T, got, []seal.SubjectKey{later}, err)
-	find("usr_3", "usr_2")
+	find(other, later)
 }
 
 func (t fixture) lookupRaces() {
@@ -256,8 +260,9 @@ func (t fixture) lookupRaces() {
 	all.Wait()
 	for m := range makers {
 		for at, got := range answers[m] {
-			found, err := t.keys.Find(t.Context(), acme, [][]byte{fmt.Appendf(nil, "%016d", at)})
-			check(t.T, found, []string{got.Subject}, err)
+			found, err := t.keys.Find(t.Context(), []seal.Lookup{{Client: acme, Value: fmt.Appendf(nil, "%016d", at)}})
+			got.Lookup = nil
+			check(t.T, found, []seal.SubjectKey{got}, err)
 		}
 	}
 }

@@ -114,15 +114,17 @@ func (m *Memory) find(client id.Client, lookup []byte) (seal.SubjectKey, bool) {
 }
 
 // Find finds subjects by their lookups.
-func (m *Memory) Find(_ context.Context, client id.Client, lookups [][]byte) ([]string, error) {
+func (m *Memory) Find(_ context.Context, wanted []seal.Lookup) ([]seal.SubjectKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	subjects := make([]string, len(lookups))
-	for i, lookup := range lookups {
-		holder, _ := m.find(client, lookup)
-		subjects[i] = holder.Subject
+	found := make([]seal.SubjectKey, len(wanted))
+	for i, lookup := range wanted {
+		if holder, is := m.find(lookup.Client, lookup.Value); is {
+			holder.Lookup = nil
+			found[i] = holder
+		}
 	}
-	return subjects, nil
+	return found, nil
 }
 
 // LookupOf returns the lookup of a subject.

@@ -205,17 +205,28 @@ func (k Keys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.
 	return stored, nil
 }
 
+// The sub-selects hide how many are wanted from the planner, which would plan anew for fewer than
+// ten: 125 µs.
 const findSubjects = `
-SELECT coalesce((SELECT k.subject FROM subject_keys k WHERE k.lookup = w.lookup AND k.client = $1), '')
-FROM unnest($2::bytea[]) WITH ORDINALITY AS w (lookup, n) ORDER BY w.n`
+SELECT coalesce(k.client, ''), coalesce(k.subject, ''), coalesce(k.id, ''), coalesce(k.client_key, ''), k.wrapped
+FROM unnest((SELECT $1::text[]), (SELECT $2::bytea[])) WITH ORDINALITY AS w (client, lookup, n) LEFT JOIN LATERAL (
+	SELECT client, subject, id, client_key, wrapped FROM subject_keys WHERE client = w.client AND lookup = w.lookup LIMIT 1) k ON true
+ORDER BY w.n`
 
 // Find finds subjects by their lookups.
-func (k Keys) Find(ctx context.Context, client id.Client, lookups [][]byte) ([]string, error) {
-	rows, err := k.Pool.Query(ctx, findSubjects, client, lookups)
+func (k Keys) Find(ctx context.Context, wanted []seal.Lookup) ([]seal.SubjectKey, error) {
+	clients, lookups := make([]string, len(wanted)), make([][]byte, len(wanted))
+	for i, w := range wanted {
+		clients[i], lookups[i] = string(w.Client), w.Value
+	}
+	rows, err := k.Pool.Query(ctx, findSubjects, clients, lookups)
 	if err == nil {
-		var subjects []string
-		if subjects, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {
-			return subjects, nil
+		var found []seal.SubjectKey
+		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (key seal.SubjectKey, err error) {
+			return key, row.Scan(&key.Client, &key.Subject, &key.ID, &key.Under, &key.Wrapped)
+		})
+		if err == nil {
+			return found, nil
 		}
 	}
 	return nil, fmt.Errorf("look subjects up: %w", err)
