@@ -377,14 +377,20 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 	return nil
 }
 
-// take applies items, or passes them where none concerns the projection.
+// take applies items, or passes them where none concerns the projection, or all that do are of clients
+// that have stopped or are applied in slices.
 func (l *leader) take(ctx context.Context, items []item) error {
-	if l.paused || slices.ContainsFunc(items, func(i item) bool { return !i.passed }) {
+	wanted := slices.ContainsFunc(items, func(i item) bool { return !i.passed })
+	if l.paused || wanted && slices.ContainsFunc(items, func(i item) bool {
+		return !i.passed && (!l.skip[i.Client] || i.Type == clientDeleted)
+	}) {
 		l.applied = true
 		return l.transact(ctx, items, l.together)
 	}
-	if err := l.letPass(ctx); err != nil {
-		return err
+	if l.applied = wanted; !wanted {
+		if err := l.letPass(ctx); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()

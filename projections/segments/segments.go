@@ -67,7 +67,7 @@ const usersPerBlock = 8192
 // client, an eighth of its users within these bounds: a block, of 1 KiB, takes several changes at
 // once, and what a list of members reads beside the blocks stays short.
 const (
-	foldLeast = 2_048
+	foldLeast = 4_096
 	// limit: models | events of a client after which what they changed in its segments goes into the bitmaps of members | an eighth of its users, {foldLeast} to {foldMost}
 	foldMost = 32_768
 )
