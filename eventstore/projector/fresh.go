@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
@@ -60,6 +61,9 @@ LEFT JOIN LATERAL (
 type Reader struct {
 	Of       Projection
 	Progress *Progress
+	// Client is whose the rows are: while its part is behind, no more is read again than how far that
+	// is. Empty: all is.
+	Client id.Client
 	// AtOnce fails at once where the model is behind, with a fault that says how to
 	// wait (fault.Fault.Soon). Asked again with the context of that wait, it does not
 	// wait for what was acknowledged since. Else the reader waits itself.
@@ -82,6 +86,11 @@ func (r Reader) Read(ctx context.Context, eventual bool, read func(context.Conte
 func (r Reader) once(ctx context.Context, eventual bool, read func(context.Context) (At, error)) error {
 	late := stale
 	return r.Progress.await(ctx, ID(r.Of), func(wanted *eventstore.Position) (bool, error) {
+		if *wanted != "" && r.Client != "" {
+			if passed, err := r.Progress.passed(ctx, ID(r.Of), r.Client, *wanted); err != nil || !passed {
+				return false, err
+			}
+		}
 		at, err := read(ctx)
 		switch {
 		case TablesMissing(err) && eventual:

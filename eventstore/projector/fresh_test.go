@@ -75,6 +75,30 @@ func TestAReadWaitsForTheHeadAsOfItsFirstTry(t *testing.T) {
 	})
 }
 
+// What a read costs is not paid at each look.
+func TestAReadThatWaitsReadsNothingBeforeTheModelIsThere(t *testing.T) {
+	w := newFixture(t)
+	reads := 0
+	read := func(ctx context.Context) error {
+		reader := projector.Reader{Of: names{}, Progress: w.progress, Client: acme}
+		return reader.Read(ctx, false, func(context.Context) (projector.At, error) {
+			reads++
+			return projector.At{Reached: position(reads), Head: position(2)}, nil
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // four looks
+	defer cancel()
+	if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) || reads != 1 {
+		t.Errorf("%d reads of a model that stands still, %v", reads, err)
+	}
+	if _, err := w.pool.Exec(t.Context(), `INSERT INTO checkpoints (name, epoch, position, event_id, events, lease_epoch) VALUES ('names_2', '', $1, '', 2, 0)`, position(2)); err != nil {
+		t.Fatal(err)
+	}
+	if reads = 0; read(t.Context()) != nil || reads != 2 {
+		t.Errorf("%d reads once it is there", reads)
+	}
+}
+
 func TestAReaderThatDoesNotWaitSaysHowTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := projector.Reader{Of: names{}, Progress: projector.NewProgress(nil, slog.New(slog.DiscardHandler)), AtOnce: true}

@@ -91,10 +91,15 @@ func (p *Progress) Passed(ctx context.Context, of Projection, client id.Client, 
 		if *wanted == "" {
 			*wanted = position
 		}
-		var at eventstore.Position
-		err = p.Pool.QueryRow(ctx, placeFor, ID(of), client).Scan(&at)
-		return at >= *wanted, err
+		return p.passed(ctx, ID(of), client, *wanted)
 	}, stale)
+}
+
+// passed says whether a projection has passed a position for a client, as Wait has it.
+func (p *Progress) passed(ctx context.Context, projectionID string, client id.Client, position eventstore.Position) (bool, error) {
+	var at eventstore.Position
+	err := p.Pool.QueryRow(ctx, placeFor, projectionID, client).Scan(&at)
+	return at >= position, err
 }
 
 const placeFor = `

@@ -734,14 +734,25 @@ func setBit(bits []byte, n int64, is bool) {
 	}
 }
 
-// writeMembers sets the bits of members. A block without any is no row.
+// blocksAtOnce are read, and written, together: a fold of 1,000 segments of a million users is of
+// 90,000 blocks, of 1 KiB.
+const blocksAtOnce = 4_096
+
+// writeMembers sets the bits of members.
 func (c *segmented) writeMembers(ctx context.Context, changed members) error {
-	if len(changed) == 0 {
-		return nil
-	}
 	at := slices.SortedFunc(maps.Keys(changed), func(a, b memberBlock) int {
 		return cmp.Or(cmp.Compare(a.version, b.version), cmp.Compare(a.block, b.block))
 	})
+	for some := range slices.Chunk(at, blocksAtOnce) {
+		if err := c.writeBlocks(ctx, some, changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeBlocks sets the bits of members in some blocks. One without any is no row.
+func (c *segmented) writeBlocks(ctx context.Context, at []memberBlock, changed members) error {
 	version := func(b memberBlock) int { return b.version }
 	block := func(b memberBlock) int { return b.block }
 	rows, err := c.tx.Query(ctx, selectBlocks, string(c.client), readmodel.Column(at, version), readmodel.Column(at, block))
