@@ -736,6 +736,7 @@ func setBit(bits []byte, n int64, is bool) {
 
 // blocksAtOnce are read, and written, together: a fold of 1,000 segments of a million users is of
 // 90,000 blocks, of 1 KiB.
+// limit: models | blocks of members that are read and written together | {blocksAtOnce}
 const blocksAtOnce = 4_096
 
 // writeMembers sets the bits of members.
