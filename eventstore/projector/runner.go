@@ -381,7 +381,7 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 // that have stopped or are applied in slices.
 func (l *leader) take(ctx context.Context, items []item) error {
 	wanted := slices.ContainsFunc(items, func(i item) bool { return !i.passed })
-	if l.paused || wanted && slices.ContainsFunc(items, func(i item) bool {
+	if l.paused || slices.ContainsFunc(items, func(i item) bool {
 		return !i.passed && (!l.skip[i.Client] || i.Type == clientDeleted)
 	}) {
 		l.applied = true

@@ -80,8 +80,11 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND bac
 func (t *throttle) busy(ctx context.Context) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.hasten || time.Since(t.looked) < lookAt {
-		return t.others && !t.hasten
+	if t.hasten {
+		return false
+	}
+	if time.Since(t.looked) < lookAt {
+		return t.others
 	}
 	t.others = true
 	for look := 0; look < busySeen && t.others; look++ {
