@@ -22,11 +22,11 @@ import (
 // compiler makes of a checked tree what judges.
 type compiler struct {
 	scope       Scope
-	source      *ast.AST
+	source      *ast.AST // as it was written
+	typeOf      func(id int64) *types.Type
 	comparisons []comparison
 	reads
 	element string // the name of the elements that are asked; "": none are
-	list    string // the path of the list that they are in; "": none
 	counted bool   // interactions stands beside a number that it is compared with
 	size    int    // bytes of the patterns so far; see patternSize
 }
@@ -81,7 +81,7 @@ func (c *compiler) mayBeTruth(e ast.Expr) bool {
 	if e.Kind() == ast.CallKind && slices.Contains(arithmetic, e.AsCall().FunctionName()) {
 		return false
 	}
-	kind := c.source.GetType(e.ID()).Kind()
+	kind := c.typeOf(e.ID()).Kind()
 	return kind == types.BoolKind || kind == types.DynKind
 }
 
@@ -116,10 +116,9 @@ func (c *compiler) quantified(e ast.Expr) (logic, error) {
 		return nil, err
 	}
 	c.element = fold.IterVar()
-	c.list, _ = pathOf(fold.IterRange())
 	step := fold.LoopStep().AsCall()
 	part, err := c.logic(step.Args()[1])
-	c.element, c.list = "", ""
+	c.element = ""
 	if err != nil {
 		return nil, err
 	}
@@ -291,32 +290,11 @@ func (c *compiler) member(e ast.Expr) (value, error) {
 	return v, nil
 }
 
-// path notes a path, or a member of an element.
+// path notes a path.
 func (c *compiler) path(e ast.Expr) {
-	if member := c.memberOf(e); member != "" && c.list != "" {
-		c.members = note(c.members, c.read(e, c.list+"."+member))
-		return
+	if path, ok := pathOf(e); ok && path != "" {
+		c.paths = note(c.paths, c.read(e, path))
 	}
-	path, ok := pathOf(e)
-	if !ok || path == "" {
-		return
-	}
-	c.paths = note(c.paths, c.read(e, path))
-}
-
-// memberOf is where in an element of a list an expression reads.
-func (c *compiler) memberOf(e ast.Expr) string {
-	up, name := step(e)
-	switch {
-	case up == nil || name == "" || c.element == "":
-		return ""
-	case up.Kind() == ast.IdentKind && up.AsIdent() == c.element:
-		return name
-	}
-	if above := c.memberOf(up); above != "" {
-		return above + "." + name
-	}
-	return ""
 }
 
 // step is a member, and what it is one of.
@@ -456,11 +434,6 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 			}
 			c.path(e)
 		}
-		if name == operators.In && isWhole(args[1]) {
-			if member, ok := c.fixed(args[0]).(string); ok {
-				c.members = note(c.members, c.read(args[0], member))
-			}
-		}
 		if name == operators.Index || name == "dyn" { // which look at one thing
 			return of(known, f), nil
 		}
@@ -498,7 +471,10 @@ func (c *compiler) in(e ast.Expr, name string, arg ast.Expr) (value, error) {
 		_, err = id.Parse[id.ConsentLayer](text)
 		example, of, names, is = "lay_", "consent layer", &c.layers, func(j *judgement) func(string) bool { return j.Granted }
 	}
-	if err != nil {
+	switch {
+	case err != nil && text != "":
+		return nil, c.wrong(arg, `%s takes the id of a %s, which begins with "%s": this is none.`, name, of, example)
+	case err != nil:
 		return nil, c.wrong(arg, `%s takes the id of a %s in the rule itself, such as "%s…".`, name, of, example)
 	}
 	c.other(e, name)

@@ -1,16 +1,19 @@
 package rule
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
-
-	"kindred/domain/traits"
+	"cel.dev/cel-go/common/env"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
 )
 
 // environments declare what rules may name, by scope; making one takes milliseconds.
@@ -31,7 +34,7 @@ var ofUsers = []cel.EnvOption{
 	function("in_segment", cel.BoolType, cel.StringType),
 	function("in_cluster", cel.BoolType, cel.StringType),
 	function("granted", cel.BoolType, cel.StringType),
-	function("interactions", cel.IntType, cel.StringType, cel.StringType),
+	function("interactions", cel.DoubleType, cel.StringType, cel.StringType),
 	function("seen", cel.BoolType, cel.StringType, cel.StringType),
 }
 
@@ -39,16 +42,26 @@ func function(name string, result *cel.Type, args ...*cel.Type) cel.EnvOption {
 	return cel.Function(name, cel.Overload("kindred_"+name, args, result))
 }
 
+// has is the macro of that name, which takes a member by its name in [ ], too.
+var has = cel.GlobalMacro(operators.Has, 1, func(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
+	if of, name := step(args[0]); of != nil && name != "" {
+		return f.NewPresenceTest(of, name), nil
+	}
+	return nil, f.NewError(args[0].ID(), `A member stands in has: has(traits.home.city), or has(traits["odd name"])`)
+})
+
 func environment(names ...cel.EnvOption) (*cel.Env, error) {
-	return cel.NewEnv(append(names,
-		cel.ClearMacros(), cel.EnableMacroCallTracking(), cel.Macros(cel.HasMacro, cel.AllMacro, cel.ExistsMacro),
-		cel.CrossTypeNumericComparisons(true),
+	size := env.NewFunction("size")
+	return cel.NewCustomEnv(append(names,
+		cel.StdLib(cel.StdLibSubset(env.NewLibrarySubset().SetDisableMacros(true).AddExcludedFunctions(size))),
+		cel.EnableMacroCallTracking(), cel.Macros(has, cel.AllMacro, cel.ExistsMacro),
+		function("size", cel.DoubleType, cel.DynType),
 		cel.ParserRecursionLimit(maxDepth), cel.ParserErrorRecoveryLimit(4), cel.ParserExpressionSizeLimit(MaxText),
 		cel.ExpressionNodeLimit(maxNodes), cel.ExpressionNestingDepthLimit(maxDepth),
 		function("within", cel.BoolType, cel.DynType, cel.StringType),
 		function("older", cel.BoolType, cel.DynType, cel.StringType),
 		function("distance_km", cel.DoubleType, cel.DynType, cel.DynType, cel.DynType),
-		function("bucket", cel.IntType, cel.StringType, cel.IntType),
+		function("bucket", cel.DoubleType, cel.StringType, cel.DoubleType),
 	)...)
 }
 
@@ -66,22 +79,24 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	checked, issues := env.Compile(text)
-	if errs := issues.Errors(); len(errs) > 0 {
-		at := errs[0].Location
-		return nil, &Error{Line: max(at.Line(), 1), Column: max(at.Column()+1, 1), Detail: sentence(errs[0].Message)}
-	}
-	if err := issues.Err(); err != nil {
+	parsed, issues := env.Parse(text)
+	if err := firstOf(text, issues); err != nil {
 		return nil, err
 	}
-	c := compiler{scope: scope, source: checked.NativeRep()}
+	source := ast.Copy(parsed.NativeRep())
+	doubles(parsed.NativeRep().Expr())
+	checked, issues := env.Check(parsed)
+	if err := firstOf(text, issues); err != nil {
+		return nil, err
+	}
+	c := compiler{scope: scope, source: source, typeOf: checked.NativeRep().GetType}
 	root, err := c.logic(c.source.Expr())
 	if err != nil {
 		return nil, err
 	}
-	for _, paths := range [][]read{c.paths, c.members} {
-		for i := range paths {
-			paths[i].likely = scope != Events && traits.LikelySensitive(paths[i].name)
+	if scope != Events {
+		if c.origins, err = c.originsOf(c.source.Expr()); err != nil {
+			return nil, err
 		}
 	}
 	most := maxSteps
@@ -96,6 +111,48 @@ func Parse(text string, scope Scope) (*Rule, error) {
 	return r, nil
 }
 
+// firstOf is the first of what is wrong.
+func firstOf(text string, issues *cel.Issues) error {
+	if errs := issues.Errors(); len(errs) > 0 {
+		at := errs[0].Location
+		wrong := &Error{Line: max(at.Line(), 1), Column: max(at.Column()+1, 1), Detail: sentence(errs[0].Message)}
+		if hyphened(text, wrong) {
+			wrong.Detail += ` A name with a hyphen is written traits["first-name"].`
+		}
+		return wrong
+	}
+	return issues.Err()
+}
+
+// hyphened says whether what is wrong stands right behind a hyphen that follows a name.
+func hyphened(text string, wrong *Error) bool {
+	line := []rune(strings.Split(text, "\n")[wrong.Line-1])
+	at := wrong.Column - 2
+	return at > 0 && at < len(line) && line[at] == '-' && unicode.IsLetter(line[at-1])
+}
+
+// doubles makes doubles of whole numbers, as all numbers of JSON are: to the checker 1 is none, and is
+// not to be compared with 0.5. An index stays what it is.
+func doubles(of ast.Expr) {
+	index := map[int64]bool{}
+	ast.PostOrderVisit(of, ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.Index {
+			index[e.AsCall().Args()[1].ID()] = true
+		}
+	}))
+	ast.PostOrderVisit(of, ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() != ast.LiteralKind || index[e.ID()] {
+			return
+		}
+		switch n := e.AsLiteral().(type) {
+		case types.Int:
+			e.SetKindCase(ast.NewExprFactory().NewLiteral(e.ID(), types.Double(n)))
+		case types.Uint:
+			e.SetKindCase(ast.NewExprFactory().NewLiteral(e.ID(), types.Double(n)))
+		}
+	}))
+}
+
 // What a byte of the text and a node of the tree take in memory, about.
 const textSize, nodeSize = 4, 128
 
@@ -104,8 +161,8 @@ func nodes(e ast.Expr) (n int) {
 	return n
 }
 
-// misread are what the parser says of a text that is no rule, and what is said instead: what
-// it expected there is a list of all that could begin a value.
+// misread are what cel-go says of a text that is no rule, and what is said instead, in our names: what
+// it expected somewhere is a list of all that could begin a value.
 var misread = []struct {
 	said    *regexp.Regexp
 	instead string
@@ -116,16 +173,32 @@ var misread = []struct {
 	{regexp.MustCompile(`^Syntax error: (?:mismatched|extraneous) input ('.*') expecting .*`), "$1 does not belong here"},
 	{regexp.MustCompile(`^Syntax error: no viable alternative at input ('.*').*`), "$1 does not belong here"},
 	{regexp.MustCompile(`^Syntax error: token recognition error at: '=[^=].*`), "A comparison is written ==, not ="},
+	{regexp.MustCompile(`^Syntax error: token recognition error at: '[|&].*`), "What joins comparisons is written && or ||"},
 	{regexp.MustCompile(`^Syntax error: token recognition error at: '(.*)'.*`), "This cannot be read: $1"},
+	{regexp.MustCompile(`^('(?i:and|or|not)') does not belong here`), "$1 does not belong here: && is and, || is or, ! is not"},
+	{regexp.MustCompile(`^(?:Expression recursion limit exceeded|[Mm]ax recursion depth exceeded|expression nesting depth).*`), fmt.Sprintf("A rule nests %d deep at most, and a sum as often as it has parts", maxDepth)},
+	{regexp.MustCompile(`^expression node count exceeds limit.*`), fmt.Sprintf("A rule has %d names, values and operators at most", maxNodes)},
+	{regexp.MustCompile(`^invalid u?int literal`), "A whole number has 18 digits at most: write a longer one with a point, such as 9223372036854775808.0"},
+	{regexp.MustCompile(`^iteration variable overwrites accumulator variable`), "The elements take another name in exists and all"},
+	{regexp.MustCompile(`^undeclared reference to '(?i:true|false)'.*`), "It is written true and false"},
+	{regexp.MustCompile(`^undeclared reference to ('.*?').*`), "A rule knows nothing of the name $1"},
+	{regexp.MustCompile(`^found no matching overload for '_%_' .*`), "There is no function % here"},
+	{regexp.MustCompile(`^found no matching overload for`), "There is no"},
+	{regexp.MustCompile(`'_([^' ]+)_'`), "'$1'"},
+	{regexp.MustCompile(`'@in'`), "'in'"},
+	{regexp.MustCompile(`\b(?:double|int|uint)\b`), "number"},
+	{regexp.MustCompile(`\bstring\b`), "text"},
+	{regexp.MustCompile(`\bdyn\b`), "any"},
+	{regexp.MustCompile(`\bmap\(text, any\)`), "object"},
+	{regexp.MustCompile(`\bgoogle\.protobuf\.Timestamp\b`), "time"},
 }
 
-// sentence makes one of what cel-go says, without its own names for what is ours.
+// sentence makes one of what cel-go says.
 func sentence(message string) string {
+	message = strings.ReplaceAll(message, "\n", " ")
 	for _, s := range misread {
 		message = s.said.ReplaceAllString(message, s.instead)
 	}
-	message = strings.NewReplacer("\n", " ", "(in container '')", "", "found no matching overload for", "there is no",
-		"undeclared reference to", "a rule knows nothing of the name").Replace(message)
 	message = strings.TrimRight(strings.TrimSpace(message), ".") + "."
 	return strings.ToUpper(message[:1]) + message[1:]
 }

@@ -40,10 +40,10 @@ func (c *compiler) plain(e ast.Expr) (p plain, ok bool) {
 var orders = map[string]func(order int) bool{
 	operators.Equals:        func(order int) bool { return order == 0 },
 	operators.NotEquals:     func(order int) bool { return order != 0 },
-	operators.Less:          func(order int) bool { return order == -1 },
+	operators.Less:          func(order int) bool { return order < 0 },
 	operators.LessEquals:    func(order int) bool { return order <= 0 },
-	operators.Greater:       func(order int) bool { return order == 1 },
-	operators.GreaterEquals: func(order int) bool { return order == 0 || order == 1 },
+	operators.Greater:       func(order int) bool { return order > 0 },
+	operators.GreaterEquals: func(order int) bool { return order >= 0 },
 }
 
 func (p plain) judge(j *judgement) Truth {

@@ -125,7 +125,7 @@ func (r *Rule) Size() int { return r.size }
 // reads are what a rule reads, each once, in order.
 type reads struct {
 	paths    []read
-	members  []read // of the elements of lists, as paths
+	origins  []origin
 	others   []read // "traits" as a whole, "user.…", "viewer.…", and the functions that are about users
 	segments []string
 	layers   []string
@@ -137,7 +137,6 @@ type reads struct {
 type read struct {
 	name         string
 	line, column int
-	likely       bool // sensitive, by its name: it takes some 10 µs to tell
 }
 
 func (r read) wrong(detail string) *Error { return &Error{r.line, r.column, detail} }
@@ -269,9 +268,9 @@ func (r *Rule) Breaches(b Bounds) (found []Breach) {
 			found = append(found, Breach{PathOutside, path.name, path})
 		}
 	}
-	for _, path := range slices.Concat(r.paths, r.members) {
-		if traits.Sensitive(path.name, path.likely, b.Decided) {
-			found = append(found, Breach{PathSensitive, path.name, path})
+	for _, origin := range r.origins {
+		for _, path := range origin.sensitive(b.Decided) {
+			found = append(found, Breach{PathSensitive, path, origin.read})
 		}
 	}
 	for _, other := range r.others {

@@ -59,36 +59,55 @@ func TestARuleJudges(t *testing.T) {
 		`(traits.age > 30 ? "old" : "young") == "old"`:                      rule.True,
 
 		// What is missing is unknown.
-		`traits.agee > 30`:                               rule.Unknown,
-		`traits.agee > 30 || traits.plan == "pro"`:       rule.True,
-		`traits.agee > 30 && traits.plan == "free"`:      rule.False,
-		`traits.agee > 30 && traits.plan == "pro"`:       rule.Unknown,
-		`!(traits.agee > 30)`:                            rule.Unknown,
-		`traits.nothing == 1`:                            rule.Unknown,
-		`traits.nothing != 1`:                            rule.Unknown,
-		`traits.plan > 3`:                                rule.Unknown,
-		`traits.plan == 3`:                               rule.False,
-		`traits.plan != 3`:                               rule.True,
-		`"jazz" in traits.hates`:                         rule.Unknown,
-		`"pro" in traits.plan`:                           rule.False,
-		`"city" in traits.home`:                          rule.True,
-		`has(traits.plan)`:                               rule.True,
-		`has(traits.nothing)`:                            rule.False,
-		`has(traits.home.city)`:                          rule.True,
-		`has(traits.plan.of.nothing)`:                    rule.False,
-		`has(traits.none.city) || !has(traits.none)`:     rule.True,
-		`user.external_id == "ext-1"`:                    rule.True,
-		`has(user.external_id)`:                          rule.True,
-		`user.created_at < timestamp("2026-02-01")`:      rule.True,
-		`user.created_at < "2026-02-01"`:                 rule.Unknown,
-		`traits.agee > 1 ? traits.active : traits.x`:     rule.Unknown,
-		`traits.pets.exists(p, p.kind == "dog")`:         rule.True,
-		`traits.pets.exists(p, p.age == 4)`:              rule.Unknown, // the cat's is missing
-		`traits.pets.all(p, has(p.kind))`:                rule.True,
-		`traits.pets.all(p, p.kind == "dog")`:            rule.False,
-		`traits.pets.all(p, p.age > 1)`:                  rule.Unknown,
-		`traits.pets.exists(p, p.age > 1 && p.age < 10)`: rule.True,
-		`traits.plan.exists(p, true)`:                    rule.Unknown,
+		`traits.agee > 30`:                                 rule.Unknown,
+		`traits.agee > 30 || traits.plan == "pro"`:         rule.True,
+		`traits.agee > 30 && traits.plan == "free"`:        rule.False,
+		`traits.agee > 30 && traits.plan == "pro"`:         rule.Unknown,
+		`!(traits.agee > 30)`:                              rule.Unknown,
+		`traits.nothing == 1`:                              rule.Unknown,
+		`traits.nothing != 1`:                              rule.Unknown,
+		`traits.plan > 3`:                                  rule.Unknown,
+		`traits.plan == 3`:                                 rule.False,
+		`traits.plan != 3`:                                 rule.True,
+		`"jazz" in traits.hates`:                           rule.Unknown,
+		`"pro" in traits.plan`:                             rule.False,
+		`"city" in traits.home`:                            rule.True,
+		`has(traits.plan)`:                                 rule.True,
+		`has(traits.nothing)`:                              rule.False,
+		`has(traits.home.city)`:                            rule.True,
+		`has(traits.plan.of.nothing)`:                      rule.False,
+		`has(traits.none.city) || !has(traits.none)`:       rule.True,
+		`user.external_id == "ext-1"`:                      rule.True,
+		`has(user.external_id)`:                            rule.True,
+		`user.created_at < timestamp("2026-02-01")`:        rule.True,
+		`user.created_at < "2026-02-01"`:                   rule.True,
+		`user.created_at < traits.born`:                    rule.False,
+		`traits.born < timestamp("1993-05-01T00:00:01Z")`:  rule.True,
+		`traits.born == timestamp("1993-05-01T00:00:00Z")`: rule.True,
+		`traits.born != timestamp("1993-05-01T00:00:00Z")`: rule.False,
+		`traits.plan < user.created_at`:                    rule.Unknown, // it is no date
+		`traits.plan == user.created_at`:                   rule.False,
+		`traits.age < user.created_at`:                     rule.Unknown,
+		`user.created_at in ["2026-01-01T12:00:00Z"]`:      rule.True,
+		// All numbers are doubles.
+		`traits.age / 2 == 16.5 && traits.age * 2 == 66.0 && (traits.age + 1) * 1.5 > 2`:         rule.True,
+		`1 / 2 == 0.5 && 1 == 1.0 && size(traits.likes) * 0.5 == 1 && size(traits.likes) == 2.0`: rule.True,
+		`traits.age - 32 in [1.0] && traits.score * 2 == 15 && bucket("a", 1) == 0.0`:            rule.True,
+		`traits.age / 0 > 1`:                                         rule.Unknown,
+		`!(0 / (traits.age - 33) > 1)`:                               rule.Unknown,
+		`traits.age * 1e308 > 1`:                                     rule.Unknown,
+		`traits.age + 1.7e308 + 1.7e308 > 1`:                         rule.Unknown,
+		"has(traits.`odd name`) || has(traits[\"odd name\"])":        rule.True,
+		`has(traits["ключ"])`:                                        rule.False,
+		`has(traits.home["city"]) && !has(traits["home"]["street"])`: rule.True,
+		`traits.agee > 1 ? traits.active : traits.x`:                 rule.Unknown,
+		`traits.pets.exists(p, p.kind == "dog")`:                     rule.True,
+		`traits.pets.exists(p, p.age == 4)`:                          rule.Unknown, // the cat's is missing
+		`traits.pets.all(p, has(p.kind))`:                            rule.True,
+		`traits.pets.all(p, p.kind == "dog")`:                        rule.False,
+		`traits.pets.all(p, p.age > 1)`:                              rule.Unknown,
+		`traits.pets.exists(p, p.age > 1 && p.age < 10)`:             rule.True,
+		`traits.plan.exists(p, true)`:                                rule.Unknown,
 
 		`within(traits.last_seen, "30d")`:                 rule.True,
 		`within(traits.last_seen, "2w")`:                  rule.False,
@@ -97,6 +116,9 @@ func TestARuleJudges(t *testing.T) {
 		`older(traits.trial_ends, "1m")`:                  rule.False,
 		`within(traits.plan, "30d")`:                      rule.Unknown,
 		`older(user.created_at, "4w")`:                    rule.True,
+		`within("2026-02-28t12:00:00z", "2d")`:            rule.True,
+		`within("2026-02-28T12:00:00,5Z", "2d")`:          rule.Unknown,
+		`older("2016-12-31T23:59:60Z", "1d")`:             rule.True,
 		`distance_km(traits.home, 52.52, 13.40) < 0.1`:    rule.True,
 		`distance_km(traits.office, 52.52, 13.405) < 900`: rule.True,
 		`distance_km(traits.office, 52.52, 13.405) < 850`: rule.False,
@@ -145,7 +167,7 @@ func TestWhatIsWrongIsSaidWhere(t *testing.T) {
 		`traits[traits.x] == 1`:                           "in the rule itself",
 		`bucket("a", 0) == 1`:                             "bucket takes a text",
 		`{"a": 1} == traits.x`:                            "A rule makes no objects",
-		`"a" > 3`:                                         "There is no '_>_'",
+		`"a" > 3`:                                         "There is no '>' applied to '(text, number)'.",
 		strings.Repeat("(", 60) + strings.Repeat(")", 60): "line 1",
 		`true` + strings.Repeat(" && true", 600):          "4,096 bytes",
 		"traits.a == \"\xff\"":                            "UTF-8",
@@ -346,6 +368,31 @@ func TestARuleStaysWithinItsBounds(t *testing.T) {
 		{`traits.plan == "pro" &&  traits.religion == "x"`, free, "line 1, column 32: traits.religion is sensitive"},
 		{"traits.plan == \"pro\" ||\n traits.pets.exists(p, p.religion == \"x\")", free, "line 2, column 25: traits.pets.religion"},
 		{`"religion" in traits`, free, "column 1: traits.religion"},
+		// However it is come by.
+		{`traits.pets[0].religion == "x"`, free, "column 15: traits.pets.religion"},
+		{`[traits][0].religion == "x"`, free, "traits.religion is sensitive"},
+		{`[traits.my].exists(m, m.religion == "x")`, free, "traits.my.religion is sensitive"},
+		{`[traits.pets][0].exists(p, has(p.religion))`, free, "traits.pets.religion is sensitive"},
+		{`dyn(traits).religion == "x"`, free, "traits.religion is sensitive"},
+		{`dyn(dyn(traits).my)["religion"].since > 3`, free, "traits.my.religion.since is sensitive"},
+		{`(true ? traits : traits).religion == "x"`, free, "traits.religion is sensitive"},
+		{`(traits.plan == "pro" ? traits.a : traits.b).c.religion == "x"`, free, "traits.a.c.religion is sensitive"},
+		{`(traits.pets + [])[0].religion == "x"`, free, "traits.pets.religion is sensitive"},
+		{`(traits.a + (traits.b + [traits.c])).all(p, p.religion == "x")`, free, "traits.a.religion is sensitive"},
+		{`([] + [traits.c]).all(p, p.religion == "x")`, free, "traits.c.religion is sensitive"},
+		{`traits.x == (traits.religion == "x")`, free, "traits.religion is sensitive"},
+		{`"reli" + "gion" in traits`, free, `a text in the rule itself`},
+		{`traits.name in [traits, traits][1]`, free, `a text in the rule itself`},
+		{`traits == [traits][0]`, free, "column 1: traits as a whole"},
+		{`traits.religion in traits.likes`, free, "traits.religion is sensitive"},
+		{`within(traits.my.religion, "3d") || distance_km(traits.religion, 1, 2) < 3`, free, "traits.my.religion is sensitive"},
+		{`size(traits.religion) > 1`, free, "traits.religion is sensitive"},
+		{`traits.religion ? true : false`, free, "traits.religion is sensitive"},
+		{`traits.home == traits.plan`, layer, "traits.home.floor is sensitive"},
+		{`[traits.home] == [traits.plan]`, layer, "traits.home.floor is sensitive"},
+		{`"floor" in traits.home`, layer, "traits.home.floor is sensitive"},
+		{`traits.home == "x" && traits.home in ["x"] && size(traits.home) > 1 && has(traits.home)`, layer, "traits.home.floor is sensitive"},
+		{`traits.home == "x" && size(traits.home) > 1 && has(traits.home)`, layer, ""},
 		{`in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs")`, free, "column 11: Who is in a cluster"},
 		{`traits.plan == "pro" && within(traits.home.since, "3d") && distance_km(traits.home, 1, 2) < 3 && bucket("a", 2) == 1`, layer, ""},
 		{`granted("lay_04hk8ls48pkqs04hk8ls48pkqs") && in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs") && in_segment("seg_04hk8ls48pkqs04hk8ls48pkqs")`, layer, ""},
@@ -361,9 +408,33 @@ func TestARuleStaysWithinItsBounds(t *testing.T) {
 		{`interactions("click", "7d") >= 2`, layer, "interactions is none of these"},
 		{`seen("cam_04hk8ls48pkqs04hk8ls48pkqs", "7d")`, layer, "seen is none of these"},
 	} {
-		err := parsed(t, c.text, rule.Users).Check(c.bounds)
+		r, err := rule.Parse(c.text, rule.Users)
+		if err == nil {
+			err = r.Check(c.bounds)
+		}
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v, not %s", c.text, err, c.wrong)
+		}
+	}
+}
+
+// What is sensitive of the viewer is refused, too.
+func TestARuleOfPairsReadsNothingSensitiveOfTheViewer(t *testing.T) {
+	t.Parallel()
+	for text, wrong := range map[string]string{
+		`viewer.traits.religion == traits.x`:         "traits.religion is sensitive",
+		`[viewer.traits][0].religion == traits.x`:    "traits.religion is sensitive",
+		`traits.x in dyn(viewer.traits).my.religion`: "traits.my.religion is sensitive",
+		`viewer.traits == traits`:                    "traits as a whole",
+		`traits.my == viewer.traits.my`:              "traits.my.diet is sensitive",
+		`traits.mine == viewer.traits.mine`:          "",
+	} {
+		r, err := rule.Parse(text, rule.Pairs)
+		if err == nil {
+			err = r.Check(rule.Bounds{Decided: map[string]bool{"my.diet": true}})
+		}
+		if (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%s: %v, not %s", text, err, wrong)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func whole(known []any) (steps int) {
 	return steps
 }
 
-// numbers makes a value of two numbers.
+// numbers makes a value of two numbers. What is no number, such as 1 / 0, is unknown.
 func numbers(f func(x, y float64) float64) func([]any) any {
 	return func(known []any) any {
 		x, isX := known[0].(float64)
@@ -77,8 +77,15 @@ func numbers(f func(x, y float64) float64) func([]any) any {
 		if !isX || !isY {
 			return nil
 		}
-		return f(x, y)
+		return finite(f(x, y))
 	}
+}
+
+func finite(x float64) any {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return x
 }
 
 // texts makes a value of two texts.
@@ -93,8 +100,7 @@ func texts(f func(s, t string) any) func([]any) any {
 	}
 }
 
-// ordered makes a value of how two values stand in order. Of two types, and of NaN,
-// nothing is known.
+// ordered makes a value of how two values stand in order. Of two types nothing is known.
 func ordered(f func(order int) bool) func([]any) any {
 	return func(known []any) any {
 		order, ok := compare(known[0], known[1])
@@ -105,23 +111,25 @@ func ordered(f func(order int) bool) func([]any) any {
 	}
 }
 
-// unordered is how NaN stands to any number: every comparison is false.
-const unordered = 2
-
+// compare says how two values stand in order; beside a time, a text is one, too.
 func compare(x, y any) (order int, ok bool) {
 	switch x := x.(type) {
 	case float64:
 		y, ok := y.(float64)
-		if math.IsNaN(x) || math.IsNaN(y) {
-			return unordered, ok
-		}
 		return cmp.Compare(x, y), ok
 	case string:
-		y, ok := y.(string)
-		return strings.Compare(x, y), ok
+		switch y := y.(type) {
+		case string:
+			return strings.Compare(x, y), true
+		case time.Time:
+			at, ok := moment(x)
+			return at.Compare(y), ok
+		default:
+			return 0, false
+		}
 	case time.Time:
-		y, ok := y.(time.Time)
-		return x.Compare(y), ok
+		at, ok := moment(y)
+		return x.Compare(at), ok
 	case bool:
 		y, ok := y.(bool)
 		switch {
@@ -224,7 +232,7 @@ func add(known []any) any {
 	switch x := known[0].(type) {
 	case float64:
 		if y, ok := known[1].(float64); ok {
-			return x + y
+			return finite(x + y)
 		}
 	case string:
 		if y, ok := known[1].(string); ok {
@@ -330,12 +338,23 @@ func older(when value, window time.Duration) value {
 	}
 }
 
-// moment reads a time: RFC 3339, or a day, which begins at midnight UTC.
+// moment reads a time: RFC 3339, or a day, which begins at midnight UTC. Go takes a comma for the point of
+// RFC 3339, and neither its small letters nor a leap second, which is the next one here.
 func moment(v any) (time.Time, bool) {
 	switch v := v.(type) {
 	case time.Time:
 		return v, true
 	case string:
+		if strings.Contains(v, ",") {
+			return time.Time{}, false
+		}
+		if len(v) > len(time.DateOnly) {
+			v = strings.ToUpper(v)
+		}
+		if at, is := strings.CutSuffix(v, ":60Z"); is {
+			before, ok := moment(at + ":59Z")
+			return before.Add(time.Second), ok
+		}
 		for _, layout := range []string{time.RFC3339, time.DateOnly} {
 			if at, err := time.Parse(layout, v); err == nil {
 				return at, true
