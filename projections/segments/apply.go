@@ -79,7 +79,7 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 			n = 1
 			c.redefined, c.by = true, definedBy{events[0].ID, c.by.events + 1}
 			err = c.applySegment(ctx, events[0])
-			c.foldIn -= foldedAs(events[0].Event)
+			c.foldIn -= c.foldedAs(events[0].Event)
 		}
 		if err == nil && c.foldIn <= 0 {
 			err = c.fold(ctx, events[n-1].Position)
@@ -103,10 +103,10 @@ func defines(r eventstore.Recorded) bool {
 }
 
 // foldedAs is for how many events of single users one counts that may change many.
-func foldedAs(e event.Event) int {
+func (m Model) foldedAs(e event.Event) int {
 	switch e.(type) {
 	case event.SegmentsTimePassed, event.ClusteringCompleted, event.ConsentLayerRetired:
-		return foldLeast / 2
+		return m.folding().least / 2
 	}
 	return 1
 }
@@ -122,7 +122,6 @@ INSERT INTO segment_versions (client, number, segment, generation, rule, rule_ev
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, false, 0)`
 	absorbVersions = `UPDATE segment_versions SET generation = $2 WHERE client = $1 AND generation = $3 AND NOT serves`
 	dropVersions   = `DELETE FROM segment_versions WHERE client = $1 AND number = ANY($2)`
-	dropBlocks     = `DELETE FROM segment_blocks WHERE client = $1 AND version = ANY($2)`
 	serveVersions  = `UPDATE segment_versions SET serves = true WHERE client = $1 AND number = ANY($2)`
 	serveBlocks    = `UPDATE segment_blocks SET serves = true WHERE client = $1 AND version = ANY($2)`
 	beginChanges   = `UPDATE segments SET changes_from = $3 WHERE client = $1 AND id = ANY($2)`
@@ -240,6 +239,7 @@ func (c *segmented) drop(queue func(string, ...any), which func(*segmentVersion)
 	if gone := c.numbers(which); len(gone) > 0 {
 		queue(dropVersions, gone)
 		queue(dropBlocks, gone)
+		queue(dropDeltas, gone)
 		for _, number := range gone {
 			delete(c.versions, number)
 		}
@@ -513,6 +513,7 @@ func (c *segmented) block(ctx context.Context, r eventstore.Recorded) error {
 		}
 		queue(renumberVersion, v.number, number)
 		queue(dropBlocks, []int{v.number})
+		queue(dropDeltas, []int{v.number})
 		delete(c.versions, v.number)
 		v.number, v.built = number, 0
 		c.versions[number] = v

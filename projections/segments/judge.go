@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -22,19 +23,6 @@ import (
 	"kindred/projections/readmodel"
 )
 
-// members are the versions of which users became, or ceased to be, members.
-type members map[memberBlock]map[int64]bool
-
-type memberBlock struct{ version, block int }
-
-func (m members) set(version int, user int64, in bool) {
-	at := memberBlock{version, int(user / usersPerBlock)}
-	if m[at] == nil {
-		m[at] = map[int64]bool{}
-	}
-	m[at][user%usersPerBlock] = in
-}
-
 // userChange is what an event changed of a user in the versions that serve, in order.
 type userChange struct {
 	position      eventstore.Position
@@ -43,6 +31,17 @@ type userChange struct {
 	at            time.Time
 	entered, went []int32
 	erased        bool
+}
+
+// flips are the versions that it changes, and whether the user is in them.
+func (u userChange) flips() iter.Seq2[int, bool] {
+	return func(yield func(version int, in bool) bool) {
+		for i, number := range slices.Concat(u.entered, u.went) {
+			if !yield(int(number), i < len(u.entered)) {
+				return
+			}
+		}
+	}
 }
 
 const (
@@ -609,16 +608,6 @@ ON CONFLICT (client, id) DO UPDATE SET traits = excluded.traits, traits_event = 
 	updateJudged = `
 UPDATE segment_users u SET versions = n.versions::int[], due = n.due
 FROM unnest($2::text[], $3::text[], $4::timestamptz[]) AS n (id, versions, due) WHERE u.client = $1 AND u.id = n.id`
-	selectBlocks = `
-SELECT b.version, b.block, b.members FROM unnest($2::int[], $3::int[]) AS w (version, block)
-JOIN segment_blocks b ON b.client = $1 AND b.version = w.version AND b.block = w.block`
-	writeBlocks = `
-INSERT INTO segment_blocks (client, version, block, members, serves)
-SELECT $1, * FROM unnest($2::int[], $3::int[], $4::bytea[], $5::boolean[])
-ON CONFLICT (client, version, block) DO UPDATE SET members = excluded.members`
-	dropEmptyBlocks = `
-DELETE FROM segment_blocks b USING unnest($2::int[], $3::int[]) AS w (version, block)
-WHERE b.client = $1 AND b.version = w.version AND b.block = w.block`
 )
 
 var changeColumns = []string{"client", "position", "user_id", "number", "changed_at", "entered", "went", "erased"}
@@ -627,10 +616,11 @@ var changeColumns = []string{"client", "position", "user_id", "number", "changed
 func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser, f flips) error {
 	var kept, judged []*segmentUser
 	var gone []string
+	var numbers []int64 // of these
 	for _, user := range readmodel.SortedKeys(touched) {
 		switch u := touched[user]; {
 		case u.erased:
-			gone = append(gone, string(user))
+			gone, numbers = append(gone, string(user)), append(numbers, u.number)
 		case u.changed:
 			kept = append(kept, u)
 		default:
@@ -643,6 +633,9 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 			return err
 		}
 		if err := c.eraseChanges(ctx, gone, f.members); err != nil {
+			return err
+		}
+		if err := c.eraseDeltas(ctx, numbers, f.members); err != nil {
 			return err
 		}
 		for _, sql := range eraseKnown {
@@ -724,116 +717,6 @@ func intArray(numbers []int32) string {
 		b = strconv.AppendInt(b, int64(n), 10)
 	}
 	return string(append(b, '}'))
-}
-
-func setBit(bits []byte, n int64, is bool) {
-	if mask := byte(1) << (n % 8); is {
-		bits[n/8] |= mask
-	} else {
-		bits[n/8] &^= mask
-	}
-}
-
-// blocksAtOnce are read, and written, together: a fold of 1,000 segments of a million users is of
-// 90,000 blocks, of 1 KiB.
-// limit: models | blocks of members that are read and written together | {blocksAtOnce}
-const blocksAtOnce = 4_096
-
-// writeMembers sets the bits of members.
-func (c *segmented) writeMembers(ctx context.Context, changed members) error {
-	at := slices.SortedFunc(maps.Keys(changed), func(a, b memberBlock) int {
-		return cmp.Or(cmp.Compare(a.version, b.version), cmp.Compare(a.block, b.block))
-	})
-	for some := range slices.Chunk(at, blocksAtOnce) {
-		if err := c.writeBlocks(ctx, some, changed); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writeBlocks sets the bits of members in some blocks. One without any is no row.
-func (c *segmented) writeBlocks(ctx context.Context, at []memberBlock, changed members) error {
-	version := func(b memberBlock) int { return b.version }
-	block := func(b memberBlock) int { return b.block }
-	rows, err := c.tx.Query(ctx, selectBlocks, string(c.client), readmodel.Column(at, version), readmodel.Column(at, block))
-	if err != nil {
-		return fmt.Errorf("read members of segments: %w", err)
-	}
-	blocks := map[memberBlock][]byte{}
-	var known memberBlock
-	var bits []byte
-	if _, err := pgx.ForEachRow(rows, []any{&known.version, &known.block, &bits}, func() error {
-		blocks[known] = bits
-		return nil
-	}); err != nil {
-		return fmt.Errorf("read members of segments: %w", err)
-	}
-	var written, empty []memberBlock
-	for _, b := range at {
-		bits := blocks[b]
-		if bits == nil {
-			bits = make([]byte, usersPerBlock/8)
-			blocks[b] = bits
-		}
-		for user, in := range changed[b] {
-			setBit(bits, user, in)
-		}
-		if slices.ContainsFunc(bits, func(some byte) bool { return some != 0 }) {
-			written = append(written, b)
-		} else {
-			empty = append(empty, b)
-		}
-	}
-	if len(empty) > 0 {
-		if err := readmodel.Do(ctx, c.tx, "drop empty blocks of segments", dropEmptyBlocks, string(c.client), readmodel.Column(empty, version), readmodel.Column(empty, block)); err != nil {
-			return err
-		}
-	}
-	if len(written) == 0 {
-		return nil
-	}
-	return readmodel.Do(ctx, c.tx, "write members of segments", writeBlocks, string(c.client), readmodel.Column(written, version), readmodel.Column(written, block),
-		readmodel.Column(written, func(b memberBlock) []byte { return blocks[b] }),
-		readmodel.Column(written, func(b memberBlock) bool { return c.versions[b.version].serves }))
-}
-
-const selectUnfolded = `
-SELECT number, entered, went FROM segment_changes WHERE client = $1 AND position > $2 AND NOT erased ORDER BY position, user_id`
-
-// fold writes into the blocks what changed up to a position. It is the log that says when, so that
-// a rebuild makes the same blocks.
-func (c *segmented) fold(ctx context.Context, at eventstore.Position) error {
-	rows, _ := c.tx.Query(ctx, selectUnfolded, string(c.client), string(c.folded)) // what it fails with, its rows end with
-	changed := members{}
-	var u userChange
-	if _, err := pgx.ForEachRow(rows, []any{&u.number, &u.entered, &u.went}, func() error {
-		c.change(changed, u)
-		return nil
-	}); err != nil {
-		return fmt.Errorf("read what changed in segments: %w", err)
-	}
-	c.folded, c.foldIn = at, int(min(max(c.users/8, foldLeast), foldMost))
-	if err := readmodel.Do(ctx, c.tx, "note how far changes are folded", keepFolded, string(c.client), string(at)); err != nil {
-		return err
-	}
-	return c.writeMembers(ctx, changed)
-}
-
-// change adds to the members of the versions that there are what changed of a user.
-func (c *segmented) change(of members, u userChange) {
-	for in, numbers := range map[bool][]int32{true: u.entered, false: u.went} {
-		for _, number := range numbers {
-			if c.versions[int(number)] != nil {
-				of.set(int(number), u.number, in)
-			}
-		}
-	}
-}
-
-// unsay takes a user who is erased out of the versions of which a change tells that is not folded yet.
-func (c *segmented) unsay(of members, u userChange) {
-	c.change(of, userChange{number: u.number, went: slices.Concat(u.entered, u.went)})
 }
 
 // changesKept is how long changes are told.

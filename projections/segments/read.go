@@ -170,11 +170,18 @@ type Member struct {
 
 const (
 	blocksRead = 64
-	// memberBlocks are so many blocks, and then what changed since all were written, of a user each.
+	// memberBlocks are so many blocks, and then what changed since, of a user each.
 	memberBlocks = `
 SELECT b.*, NULL::boolean AS is_in FROM (
 	SELECT b.block::bigint, b.members FROM segment_versions v JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
 	WHERE v.client = $1 AND v.segment = $2 AND v.serves AND b.block >= $3 ORDER BY b.block LIMIT $4) b
+UNION ALL
+SELECT n.number, NULL, d.is_in FROM (
+	SELECT d.fold, d.numbers, d.is_in FROM segment_versions v CROSS JOIN LATERAL (
+		SELECT fold, entered, true FROM segment_deltas WHERE client = v.client AND version = v.number
+		UNION ALL SELECT fold, went, false FROM segment_deltas WHERE client = v.client AND version = v.number) d (fold, numbers, is_in)
+	WHERE v.client = $1 AND v.segment = $2 AND v.serves ORDER BY d.fold) d
+	CROSS JOIN LATERAL unnest(d.numbers) n (number)
 UNION ALL
 SELECT * FROM (
 	SELECT c.number, NULL::bytea, v.number = ANY(c.entered)

@@ -32,11 +32,12 @@ type Model struct {
 	readmodel.Reader
 	rules   *rule.Cache[id.Event, *rule.Rule]    // by the event that carries them; nil: they are parsed each time
 	defined *rule.Cache[definedBy, *definitions] // that all serve; nil: they are read each time
+	often   *folding                             // nil: as often as it should be
 }
 
 // NewSegments is the model with its rules kept ready to judge.
 func New(reader readmodel.Reader) Model {
-	return Model{reader, new(rule.Cache[id.Event, *rule.Rule]), new(rule.Cache[definedBy, *definitions])}
+	return Model{Reader: reader, rules: new(rule.Cache[id.Event, *rule.Rule]), defined: new(rule.Cache[definedBy, *definitions])}
 }
 
 // Name of the read model.
@@ -54,23 +55,13 @@ func (Model) Wants(t string) bool {
 }
 
 // Version of the read model's tables.
-func (Model) Version() int { return 7 }
+func (Model) Version() int { return 8 }
 
 const segmentClocks readmodel.Clocks = "segment_clocks"
 
 // usersPerBlock is how many users a row of segment_blocks tells of, a bit each: 1,000
 // segments of a million users take 131 MB.
 const usersPerBlock = 8192
-
-// A change of a user rewrites no block: who is in a segment is what the blocks say and what changed
-// since they were written (segment_clients.folded). They are written anew after so many events of a
-// client, an eighth of its users within these bounds: a block, of 1 KiB, takes several changes at
-// once, and what a list of members reads beside the blocks stays short.
-const (
-	foldLeast = 4_096
-	// limit: models | events of a client after which what they changed in its segments goes into the bitmaps of members | an eighth of its users, {foldLeast} to {foldMost}
-	foldMost = 32_768
-)
 
 // Schema of the read model. A user has a number, the ordinal of its creation in its
 // client, which is never used again.
@@ -81,7 +72,9 @@ CREATE TABLE segment_clients (
 	now      timestamptz NOT NULL, -- the latest time of its events: that of judgements
 	users    bigint NOT NULL,      -- how many there have ever been: the next one's number
 	versions int NOT NULL,         -- the same of versions
-	folded   log_position NOT NULL, -- changes up to here are in the blocks
+	folded   log_position NOT NULL, -- changes up to here are in the blocks and deltas
+	folds    int NOT NULL DEFAULT 0,           -- that there were,
+	folded_users bigint NOT NULL DEFAULT 0,    -- and the users at the last of them
 	fold_in  int NOT NULL,         -- so many events
 	defined    bigint NOT NULL DEFAULT 0, -- events that may have changed its versions and layers,
 	defined_by text NOT NULL DEFAULT '',  -- and the last of them
@@ -143,6 +136,14 @@ CREATE TABLE segment_blocks (
 	serves  boolean NOT NULL,
 	PRIMARY KEY (client, version, block)
 );
+CREATE TABLE segment_deltas (
+	client  text COLLATE "C" NOT NULL,
+	version int NOT NULL,
+	fold    int NOT NULL,
+	entered bigint[] NOT NULL, -- numbers of users
+	went    bigint[] NOT NULL,
+	PRIMARY KEY (client, version, fold)
+);
 -- What an event changed of a user in all segments: versions that serve, and maybe some that are no more.
 CREATE TABLE segment_changes (
 	client     text COLLATE "C" NOT NULL,
@@ -190,19 +191,21 @@ func (Model) InProgress() (columns, completed map[string]string) {
 type segmented struct {
 	Model
 	definitions
-	tx        pgx.Tx
-	client    id.Client
-	spend     projector.Spend
-	decided   map[string]bool
-	steps     int // that judgements took so far
-	now       time.Time
-	users     int64 // the next one's number
-	next      int   // version
-	folded    eventstore.Position
-	foldIn    int // events
-	by        definedBy
-	redefined bool // by this transaction
-	made      bool // versions, since what follows from them was derived
+	tx          pgx.Tx
+	client      id.Client
+	spend       projector.Spend
+	decided     map[string]bool
+	steps       int // that judgements took so far
+	now         time.Time
+	users       int64 // the next one's number
+	next        int   // version
+	folded      eventstore.Position
+	folds       int
+	foldedUsers int64 // that there were then
+	foldIn      int   // events
+	by          definedBy
+	redefined   bool // by this transaction
+	made        bool // versions, since what follows from them was derived
 }
 
 // definedBy names definitions: by the last event that may have changed them, and how many
@@ -275,10 +278,9 @@ func (v *segmentVersion) isBlocked() bool { return v.blocked != nil }
 const (
 	makeSegmented = `
 INSERT INTO segment_clients (client, now, users, versions, folded, fold_in) VALUES ($1, to_timestamp(0), 0, 0, '', $2) ON CONFLICT DO NOTHING`
-	lockSegmented = `SELECT now, users, versions, folded, fold_in, decided, defined, defined_by FROM segment_clients WHERE client = $1 FOR UPDATE`
+	lockSegmented = `SELECT now, users, versions, folded, folds, folded_users, fold_in, decided, defined, defined_by FROM segment_clients WHERE client = $1 FOR UPDATE`
 	keepSegmented = `
 UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5, defined = $6, defined_by = $7 WHERE client = $1`
-	keepFolded     = `UPDATE segment_clients SET folded = $2 WHERE client = $1`
 	selectVersions = `SELECT number, segment, generation, rule, rule_event, refers, serves, built, layer, blocked FROM segment_versions WHERE client = $1`
 	subjectKeys    = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
 )
@@ -287,11 +289,11 @@ UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5, de
 func (m Model) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend) (*segmented, error) {
 	c := &segmented{Model: m, tx: tx, client: client, spend: spend}
 	lock := func() error {
-		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, readmodel.Text(&c.folded), &c.foldIn, readmodel.Document(&c.decided), &c.by.events, readmodel.Text(&c.by.event))
+		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, readmodel.Text(&c.folded), &c.folds, &c.foldedUsers, &c.foldIn, readmodel.Document(&c.decided), &c.by.events, readmodel.Text(&c.by.event))
 	}
 	err := lock()
 	if errors.Is(err, pgx.ErrNoRows) {
-		if err := readmodel.Do(ctx, tx, "make the segments of a client", makeSegmented, string(client), foldLeast); err != nil {
+		if err := readmodel.Do(ctx, tx, "make the segments of a client", makeSegmented, string(client), m.folding().least); err != nil {
 			return nil, err
 		}
 		err = lock()
@@ -433,7 +435,7 @@ const day = 24 * time.Hour
 
 func dayOf(t time.Time) time.Time { return t.UTC().Truncate(day) }
 
-// unfolded is how many more members versions have than their blocks say.
+// unfolded is how many more members versions have than their blocks and deltas say.
 const unfolded = `
 WITH unfolded AS MATERIALIZED (
 	SELECT f.number, sum(f.change) AS members
@@ -444,7 +446,8 @@ WITH unfolded AS MATERIALIZED (
 // membersOf is how many members each of the versions v has, beside unfolded; membersOfOne is the same of
 // one, for which it does not add up all others: 10,000 changes of 40 versions each take 30 ms.
 const (
-	inBlocks  = `coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)`
+	inBlocks = `coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)
+	+ coalesce((SELECT sum(cardinality(d.entered) - cardinality(d.went)) FROM segment_deltas d WHERE d.client = v.client AND d.version = v.number), 0)`
 	membersOf = `(` + inBlocks + ` + coalesce((SELECT u.members FROM unfolded u WHERE u.number = v.number), 0))::bigint`
 
 	membersOfOne = `(` + inBlocks + ` + coalesce((

@@ -1,0 +1,312 @@
+package segments
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/eventstore"
+	"kindred/projections/readmodel"
+)
+
+// Who is in a version of a segment is what its blocks say, a bit for each user; then what its deltas
+// say, in order; then what segment_changes says after segment_clients.folded. A change of a user writes
+// into the last of these alone. After so many events of a client they are folded: users who are new since
+// the fold before go into their blocks, which are few, as their numbers follow each other; what changed
+// of others goes into a delta of each version, and into its blocks, with its other deltas, when the version
+// is due, in rotation. So a block takes many changes at once, and no fold writes many blocks: 1,000 versions of
+// a million users are 123,000, and a fold writes 4,000 of them instead of 89,000.
+
+// folding says how often that is.
+type folding struct {
+	least, most int   // events of a client: an eighth of its users, within these bounds
+	rotation    int64 // a version is due at each fold while there are fewer users, at each second one while there are fewer than twice as many, ...
+}
+
+const (
+	foldLeast = 4_096
+	// limit: models | events of a client after which what they changed in its segments goes into the bitmaps of members | an eighth of its users, {foldLeast} to {foldMost}
+	foldMost = 8_192
+	// limit: models | users of a client for each of these times, of which one writes a segment's bitmaps | {foldRotation}
+	foldRotation = 32_768
+)
+
+// next is after how many events of a client of so many users they are folded again.
+func (f folding) next(users int64) int { return int(min(max(users/8, int64(f.least)), int64(f.most))) }
+
+func (m Model) folding() folding {
+	if m.often != nil {
+		return *m.often
+	}
+	return folding{foldLeast, foldMost, foldRotation}
+}
+
+// members are the versions of which users became, or ceased to be, members.
+type members map[memberBlock]map[int64]bool
+
+type memberBlock struct{ version, block int }
+
+func (m members) set(version int, user int64, in bool) {
+	at := memberBlock{version, int(user / usersPerBlock)}
+	if m[at] == nil {
+		m[at] = map[int64]bool{}
+	}
+	m[at][user%usersPerBlock] = in
+}
+
+// change adds to the members of the versions that there are what changed of a user.
+func (c *segmented) change(of members, u userChange) {
+	for number, in := range u.flips() {
+		if c.versions[number] != nil {
+			of.set(number, u.number, in)
+		}
+	}
+}
+
+// unsay takes a user who is erased out of the versions of which a change tells that is not folded yet.
+func (c *segmented) unsay(of members, u userChange) {
+	c.change(of, userChange{number: u.number, went: slices.Concat(u.entered, u.went)})
+}
+
+// delta is what changed in a version from one fold to the next: users, by their numbers in order, who
+// were not in it and are, and who were and are not.
+type delta struct {
+	version, fold int
+	entered, went []int64
+}
+
+const (
+	selectUnfolded = `
+SELECT number, entered, went FROM segment_changes WHERE client = $1 AND position > $2 AND NOT erased ORDER BY position, user_id`
+	takeDeltas   = `DELETE FROM segment_deltas WHERE client = $1 AND version = ANY($2) RETURNING version, fold, entered, went`
+	takeErased   = `DELETE FROM segment_deltas WHERE client = $1 AND (entered && $2::bigint[] OR went && $2) RETURNING version, fold, entered, went`
+	dropDeltas   = `DELETE FROM segment_deltas WHERE client = $1 AND version = ANY($2)`
+	dropBlocks   = `DELETE FROM segment_blocks WHERE client = $1 AND version = ANY($2)`
+	keepFolded   = `UPDATE segment_clients SET folded = $2, folds = $3, folded_users = $4 WHERE client = $1`
+	selectBlocks = `
+SELECT b.version, b.block, b.members FROM unnest($2::int[], $3::int[]) AS w (version, block)
+JOIN segment_blocks b ON b.client = $1 AND b.version = w.version AND b.block = w.block`
+	writeBlocks = `
+INSERT INTO segment_blocks (client, version, block, members, serves)
+SELECT $1, * FROM unnest($2::int[], $3::int[], $4::bytea[], $5::boolean[])
+ON CONFLICT (client, version, block) DO UPDATE SET members = excluded.members`
+	dropEmptyBlocks = `
+DELETE FROM segment_blocks b USING unnest($2::int[], $3::int[]) AS w (version, block)
+WHERE b.client = $1 AND b.version = w.version AND b.block = w.block`
+)
+
+// flip is what several changes from one fold to the next make of whether a user is in a version.
+type flip struct{ entered, is bool } // by the first of them, and after the last
+
+// fold folds what changed up to a position. It is the log that says when, and which versions are
+// due, so that a rebuild makes the same rows.
+func (c *segmented) fold(ctx context.Context, at eventstore.Position) error {
+	changed, flips, err := c.unfolded(ctx)
+	if err != nil {
+		return err
+	}
+	rotation := 1 + int(c.users/c.folding().rotation)
+	due := c.numbers(func(v *segmentVersion) bool { return (v.number+c.folds)%rotation == 0 })
+	if err := c.foldDeltas(ctx, takeDeltas, due, func(d delta) {
+		for _, user := range d.entered {
+			changed.set(d.version, user, true)
+		}
+		for _, user := range d.went {
+			changed.set(d.version, user, false)
+		}
+	}); err != nil {
+		return err
+	}
+	var deltas []delta
+	for _, number := range readmodel.SortedKeys(flips) {
+		if _, is := slices.BinarySearch(due, number); !is {
+			deltas = append(deltas, deltaOf(number, c.folds, flips[number]))
+			continue
+		}
+		for user, f := range flips[number] {
+			changed.set(number, user, f.is)
+		}
+	}
+	if err := c.insertDeltas(ctx, deltas); err != nil {
+		return err
+	}
+	c.folds++
+	c.folded, c.foldedUsers, c.foldIn = at, c.users, c.folding().next(c.users)
+	if err := readmodel.Do(ctx, c.tx, "note how far changes are folded", keepFolded, string(c.client), string(at), c.folds, c.foldedUsers); err != nil {
+		return err
+	}
+	return c.writeMembers(ctx, changed)
+}
+
+// unfolded is what changed since the last fold: of users who are new since then, and of each version's
+// others.
+func (c *segmented) unfolded(ctx context.Context) (changed members, of map[int]map[int64]flip, err error) {
+	rows, _ := c.tx.Query(ctx, selectUnfolded, string(c.client), string(c.folded)) // what it fails with, its rows end with
+	changed, of = members{}, map[int]map[int64]flip{}
+	var u userChange
+	_, err = pgx.ForEachRow(rows, []any{&u.number, &u.entered, &u.went}, func() error {
+		if u.number >= c.foldedUsers {
+			c.change(changed, u)
+			return nil
+		}
+		for number, in := range u.flips() {
+			if of[number] == nil {
+				of[number] = map[int64]flip{}
+			}
+			f, again := of[number][u.number]
+			if f.is = in; !again {
+				f.entered = in
+			}
+			of[number][u.number] = f
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read what changed in segments: %w", err)
+	}
+	maps.DeleteFunc(of, func(number int, _ map[int64]flip) bool { return c.versions[number] == nil })
+	return changed, of, nil
+}
+
+// deltaOf is what flips change in a version.
+func deltaOf(version, fold int, flips map[int64]flip) delta {
+	d := delta{version, fold, []int64{}, []int64{}}
+	for _, user := range readmodel.SortedKeys(flips) {
+		switch f := flips[user]; {
+		case f.entered != f.is: // it is where it was
+		case f.is:
+			d.entered = append(d.entered, user)
+		default:
+			d.went = append(d.went, user)
+		}
+	}
+	return d
+}
+
+// foldDeltas deletes deltas, and has each folded, in order.
+func (c *segmented) foldDeltas(ctx context.Context, deleted string, arg any, fold func(delta)) error {
+	rows, _ := c.tx.Query(ctx, deleted, string(c.client), arg) // what it fails with, its rows end with
+	deltas, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d delta, err error) {
+		return d, row.Scan(&d.version, &d.fold, &d.entered, &d.went)
+	})
+	if err != nil {
+		return fmt.Errorf("take deltas of segments: %w", err)
+	}
+	slices.SortFunc(deltas, func(a, b delta) int { return cmp.Compare(a.fold, b.fold) })
+	for _, d := range deltas {
+		fold(d)
+	}
+	return nil
+}
+
+// eraseDeltas takes users who are erased out of the deltas, and out of the blocks what these said.
+func (c *segmented) eraseDeltas(ctx context.Context, users []int64, of members) error {
+	var kept []delta
+	if err := c.foldDeltas(ctx, takeErased, users, func(d delta) {
+		gone := func(user int64) bool {
+			is := slices.Contains(users, user)
+			if is {
+				of.set(d.version, user, false)
+			}
+			return is
+		}
+		d.entered, d.went = slices.DeleteFunc(d.entered, gone), slices.DeleteFunc(d.went, gone)
+		kept = append(kept, d)
+	}); err != nil {
+		return err
+	}
+	return c.insertDeltas(ctx, kept)
+}
+
+var deltaColumns = []string{"client", "version", "fold", "entered", "went"}
+
+// insertDeltas inserts deltas. One that says nothing is no row.
+func (c *segmented) insertDeltas(ctx context.Context, deltas []delta) error {
+	deltas = slices.DeleteFunc(deltas, func(d delta) bool { return len(d.entered)+len(d.went) == 0 })
+	if len(deltas) == 0 {
+		return nil
+	}
+	if _, err := c.tx.CopyFrom(ctx, pgx.Identifier{"segment_deltas"}, deltaColumns, pgx.CopyFromSlice(len(deltas), func(i int) ([]any, error) {
+		d := deltas[i]
+		return []any{string(c.client), d.version, d.fold, d.entered, d.went}, nil
+	})); err != nil {
+		return fmt.Errorf("write deltas of segments: %w", err)
+	}
+	return nil
+}
+
+func setBit(bits []byte, n int64, is bool) {
+	if mask := byte(1) << (n % 8); is {
+		bits[n/8] |= mask
+	} else {
+		bits[n/8] &^= mask
+	}
+}
+
+// blocksAtOnce are read, and written, together: a fold of 1,000 segments of a million users is of
+// 90,000 blocks, of 1 KiB.
+// limit: models | blocks of members that are read and written together | {blocksAtOnce}
+const blocksAtOnce = 4_096
+
+// writeMembers sets the bits of members.
+func (c *segmented) writeMembers(ctx context.Context, changed members) error {
+	at := slices.SortedFunc(maps.Keys(changed), func(a, b memberBlock) int {
+		return cmp.Or(cmp.Compare(a.version, b.version), cmp.Compare(a.block, b.block))
+	})
+	for some := range slices.Chunk(at, blocksAtOnce) {
+		if err := c.writeBlocks(ctx, some, changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeBlocks sets the bits of members in some blocks. One without any is no row.
+func (c *segmented) writeBlocks(ctx context.Context, at []memberBlock, changed members) error {
+	version := func(b memberBlock) int { return b.version }
+	block := func(b memberBlock) int { return b.block }
+	rows, err := c.tx.Query(ctx, selectBlocks, string(c.client), readmodel.Column(at, version), readmodel.Column(at, block))
+	if err != nil {
+		return fmt.Errorf("read members of segments: %w", err)
+	}
+	blocks := map[memberBlock][]byte{}
+	var known memberBlock
+	var bits []byte
+	if _, err := pgx.ForEachRow(rows, []any{&known.version, &known.block, &bits}, func() error {
+		blocks[known] = bits
+		return nil
+	}); err != nil {
+		return fmt.Errorf("read members of segments: %w", err)
+	}
+	var written, empty []memberBlock
+	for _, b := range at {
+		bits := blocks[b]
+		if bits == nil {
+			bits = make([]byte, usersPerBlock/8)
+			blocks[b] = bits
+		}
+		for user, in := range changed[b] {
+			setBit(bits, user, in)
+		}
+		if slices.ContainsFunc(bits, func(some byte) bool { return some != 0 }) {
+			written = append(written, b)
+		} else {
+			empty = append(empty, b)
+		}
+	}
+	if len(empty) > 0 {
+		if err := readmodel.Do(ctx, c.tx, "drop empty blocks of segments", dropEmptyBlocks, string(c.client), readmodel.Column(empty, version), readmodel.Column(empty, block)); err != nil {
+			return err
+		}
+	}
+	if len(written) == 0 {
+		return nil
+	}
+	return readmodel.Do(ctx, c.tx, "write members of segments", writeBlocks, string(c.client), readmodel.Column(written, version), readmodel.Column(written, block),
+		readmodel.Column(written, func(b memberBlock) []byte { return blocks[b] }),
+		readmodel.Column(written, func(b memberBlock) bool { return c.versions[b.version].serves }))
+}
