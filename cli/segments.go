@@ -143,6 +143,11 @@ func previewSegment(ctx context.Context, c *call, k *kindred.Client, layer strin
 	if _, err := fmt.Fprintf(c.out, "%d of %d users, %.1f %%%s\n", preview.Members, preview.Users, 100*preview.Share, about); err != nil {
 		return err
 	}
+	for _, w := range preview.Warnings {
+		if _, err := fmt.Fprintf(c.out, "  line %d, column %d: %s\n", w.Line, w.Column, Printable(w.Detail)); err != nil {
+			return err
+		}
+	}
 	for _, d := range preview.Apart {
 		name, value := d.Path, func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 		if d.Level != nil {

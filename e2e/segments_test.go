@@ -480,6 +480,7 @@ func TestSegmentsUnderConsent(t *testing.T) {
 	refused(map[string]any{"rule": `interactions("click", "7d") >= 2`, "consent_layer_id": layer.ID}, "interactions")
 	refused(map[string]any{"rule": fmt.Sprintf(`in_segment(%q)`, idOfSegment(pros))}, "consent_layer_id")
 	refused(map[string]any{"rule": `traits.religion == "x"`}, "sensitive")
+	refused(map[string]any{"rule": `[traits][0].religion == "x"`}, "traits.religion is sensitive")
 	refused(map[string]any{"rule": `in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs")`}, "consent_layer_id")
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users?filter="+url.QueryEscape(`traits.religion == "x"`)))
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/users?filter="+url.QueryEscape(fmt.Sprintf(`in_segment(%q)`, idOfSegment(pros)))))
@@ -540,7 +541,11 @@ func TestSegmentsUnderConsent(t *testing.T) {
 	a.segmentReady(named)
 	counts(pros, 19)
 	counts(named, 40)
+	indirect := a.segment("Pros, by another way", `dyn(traits).plan == "pro"`)
 	a.send("PATCH", "/api/v1/traits", map[string]any{"traits": map[string]any{"plan": map[string]any{"sensitive": true}}})
+	if got := want[httpapi.Segment](t, http.StatusOK, a.get(indirect)); got.State != httpapi.SegmentBlocked || got.BlockedBy[0].Name != "plan" {
+		t.Errorf("by what is sensitive, by another way: %+v", got)
+	}
 	if got := want[httpapi.Segment](t, http.StatusOK, a.get(pros)); got.State != httpapi.SegmentBlocked || got.BlockedBy[0].Cause != httpapi.BlockedByPathSensitive {
 		t.Errorf("by what is sensitive: %+v", got)
 	}

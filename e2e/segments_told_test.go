@@ -162,6 +162,13 @@ func TestARuleThatIsTriedSaysWhatSetsThemApart(t *testing.T) {
 	}
 	a.get("/api/v1/traits") // learns them
 	testkit.Eventually(t, "traits are learnt", func() bool { return len(apart(rule)) > 0 })
+	preview := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": "traits.plam == \"pro\""}))
+	if len(preview.Warnings) != 1 || preview.Warnings[0].Column != 7 || !strings.HasSuffix(preview.Warnings[0].Detail, "Did you mean traits.plan?") {
+		t.Errorf("warned of %+v", preview.Warnings)
+	}
+	if out := newShell(t, shared(t).URL, a.createAPIKey("admin").RawKey).must("segments", "preview", `traits.age > "20"`); !strings.Contains(out, "  line 1, column 7: traits.age holds numbers") {
+		t.Errorf("on the command line: %s", out)
+	}
 	if got := apart(rule); len(got) != 3 || *got["city"].Level != "Turin" || got["city"].NamedValue != 1 || got["city"].OverallValue != .5 || got["age"].NamedValue < 50 || got["age"].Effect <= 0 {
 		t.Errorf("set apart by %+v", got)
 	}

@@ -4345,6 +4345,9 @@ type RulePreview struct {
 	//
 	// Example: 4210
 	Users int `json:"users"`
+
+	// Warnings What of the rule seems not to be meant, as traits were learnt: paths that nobody has, and values of another type than theirs. A rule is refused for none of these, as it may be there before its data.
+	Warnings []RuleWarning `json:"warnings"`
 }
 
 // RuleToPreview A rule to try.
@@ -4390,6 +4393,24 @@ type RuleTrait struct {
 	//
 	// Example: category
 	Type string `json:"type"`
+}
+
+// RuleWarning What of a rule seems not to be meant.
+type RuleWarning struct {
+	// Column In characters, from 1.
+	//
+	// Example: 7
+	Column int `json:"column"`
+
+	// Detail What it is, for people.
+	//
+	// Example: No user that was looked at has traits.agee. Did you mean traits.age?
+	Detail string `json:"detail"`
+
+	// Line Where it stands, from 1.
+	//
+	// Example: 1
+	Line int `json:"line"`
 }
 
 // RunID The run's id, `run_…`.

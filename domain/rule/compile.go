@@ -434,10 +434,21 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 			}
 			c.path(e)
 		}
+		if _, compares := orders[name]; compares {
+			c.compares(args[0], args[1])
+			c.compares(args[1], args[0])
+		}
 		if name == operators.Index || name == "dyn" { // which look at one thing
 			return of(known, f), nil
 		}
 		return weighed(known, whole, f), nil
+	}
+}
+
+// compares notes a path beside a value in the rule itself.
+func (c *compiler) compares(e, with ast.Expr) {
+	if path, ok := pathOf(e); ok && path != "" && c.fixed(with) != nil {
+		c.compared = append(c.compared, compared{c.read(e, path), c.fixed(with)})
 	}
 }
 

@@ -126,6 +126,7 @@ func (r *Rule) Size() int { return r.size }
 type reads struct {
 	paths    []read
 	origins  []origin
+	compared []compared
 	others   []read // "traits" as a whole, "user.…", "viewer.…", and the functions that are about users
 	segments []string
 	layers   []string

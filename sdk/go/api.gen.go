@@ -4525,6 +4525,10 @@ type RulePreview struct {
 	Share float64 `json:"share"`
 	// How many users there are.
 	Users int64 `json:"users"`
+	// What of the rule seems not to be meant, as traits were learnt: paths that nobody has, and values
+	// of another type than theirs. A rule is refused for none of these, as it may be there before its
+	// data.
+	Warnings []RuleWarning `json:"warnings"`
 }
 
 // RuleToPreview: A rule to try.
@@ -4552,6 +4556,16 @@ type RuleTrait struct {
 	Type string `json:"type"`
 	// Of a category, a set or a flag: the value that is meant; at least 10 of them have it.
 	Level *string `json:"level,omitzero"`
+}
+
+// RuleWarning: What of a rule seems not to be meant.
+type RuleWarning struct {
+	// In characters, from 1.
+	Column int64 `json:"column"`
+	// What it is, for people.
+	Detail string `json:"detail"`
+	// Where it stands, from 1.
+	Line int64 `json:"line"`
 }
 
 // RunProgress: How far the run has come; of a pending, running or completed one.

@@ -4701,6 +4701,12 @@ export interface RulePreview {
   share: number;
   /** How many users there are. */
   users: number;
+  /**
+   * What of the rule seems not to be meant, as traits were learnt: paths that nobody has, and
+   * values of another type than theirs. A rule is refused for none of these, as it may be there
+   * before its data.
+   */
+  warnings: Array<RuleWarning>;
 }
 
 /** A rule to try. */
@@ -4730,6 +4736,16 @@ export interface RuleTrait {
   type: "bool" | "number" | "date" | "geo" | "set" | "category";
   /** Of a category, a set or a flag: the value that is meant; at least 10 of them have it. */
   level?: string;
+}
+
+/** What of a rule seems not to be meant. */
+export interface RuleWarning {
+  /** In characters, from 1. */
+  column: number;
+  /** What it is, for people. */
+  detail: string;
+  /** Where it stands, from 1. */
+  line: number;
 }
 
 /** How far the run has come; of a pending, running or completed one. */

@@ -2068,6 +2068,10 @@ class RulePreview(TypedDict):
     share: float
     # How many users there are.
     users: int
+    # What of the rule seems not to be meant, as traits were learnt: paths that nobody has, and
+    # values of another type than theirs. A rule is refused for none of these, as it may be there
+    # before its data.
+    warnings: list[RuleWarning]
 
 
 class RuleToPreview(TypedDict):
@@ -2095,6 +2099,16 @@ class RuleTrait(TypedDict):
     type: Literal["bool", "number", "date", "geo", "set", "category"]
     # Of a category, a set or a flag: the value that is meant; at least 10 of them have it.
     level: NotRequired[str]
+
+
+class RuleWarning(TypedDict):
+    """What of a rule seems not to be meant."""
+    # In characters, from 1.
+    column: int
+    # What it is, for people.
+    detail: str
+    # Where it stands, from 1.
+    line: int
 
 
 class RunProgress(TypedDict):
