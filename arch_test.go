@@ -48,7 +48,7 @@ var rules = map[string][]string{
 	"commands/writeapi":     {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore", "panics"},
 	"projections/readmodel": {"domain/event", "domain/fault", "domain/id", "eventstore", "eventstore/projector", "eventstore/seal", "pgx", "semaphore"},
 	"projections/segments": {
-		"projections/readmodel", "domain/clustering", "domain/event", "domain/fault", "domain/id", "domain/rule", "domain/traits",
+		"projections/readmodel", "domain/clustering", "domain/event", "domain/fault", "domain/id", "domain/rule", "domain/splitmix", "domain/traits",
 		"eventstore", "eventstore/projector", "eventstore/seal", "pgx",
 	},
 	"projections": {

@@ -18,6 +18,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/splitmix"
 	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
@@ -719,7 +720,7 @@ type Distinction = clustering.Distinction
 
 const (
 	// previewAll is how many users a preview judges: all of as many, or a sample.
-	// limit: models | users that a preview judges, evenly spread over all | {previewAll}
+	// limit: models | users that a preview judges, of more a random sample | {previewAll}
 	previewAll = 20_000
 	// limit: models | users that a preview shows | {previewShown}
 	previewShown = 20
@@ -737,13 +738,12 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 	if err != nil {
 		return p, err
 	}
-	numbers := evenly(numbered, previewAll)
+	numbers := sampled(numbered, previewAll)
 	serving, err := m.serving(ctx, client, true)
 	if err != nil {
 		return p, err
 	}
-	filter, all := rule.Filter{Rule: r}, len(numbers) == numbered
-	by := r
+	filter, by := rule.Filter{Rule: r}, r
 	if within.Layer != "" {
 		by = nil // who grants it is asked of all
 		schema = schema.Restrict(traits.Permit(within.TraitPaths))
@@ -752,7 +752,6 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 	var wrong error
 	for some := range slices.Chunk(numbers, usersRead) {
 		if filter.Exhausted() {
-			all = false
 			break
 		}
 		if err := m.judged(ctx, client, true, serving, by, judgedByNumber, some, func(u *segmentUser, steps int) bool {
@@ -773,16 +772,28 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 			return p, cmp.Or(err, wrong)
 		}
 	}
-	if p.Judged == 0 {
+	if p.Margin = margin(p.Named, p.Judged, p.Users); p.Judged == 0 {
 		return p, nil
 	}
 	p.Apart = apart.Distinctions()
 	p.Share = float64(p.Named) / float64(p.Judged)
 	p.Members = int(math.Round(p.Share * float64(p.Users)))
-	if !all {
-		p.Margin = 1.96 * math.Sqrt(p.Share*(1-p.Share)/float64(p.Judged))
-	}
 	return p, nil
+}
+
+// margin is how far the share of all may be from that of those judged, either way, in 19 of
+// 20 random samples. It is Wilson's, since the usual one is 0 where none of a few was met.
+func margin(named, judged, all int) float64 {
+	switch {
+	case judged >= all:
+		return 0
+	case judged == 0:
+		return 1
+	}
+	const z = 1.96
+	share := float64(min(named, judged-named)) / float64(judged) // off it is further towards a half
+	z2 := z * z / float64(judged) * float64(all-judged) / float64(all-1)
+	return (share+z2/2+math.Sqrt(z2*share*(1-share)+z2*z2/4))/(1+z2) - share
 }
 
 // compare counts a user who is named by a rule, or is not.
@@ -799,26 +810,22 @@ func compare(apart *clustering.Apart, of map[string]any, named bool) error {
 	return nil
 }
 
-// evenly is a sample of at most so many of n numbers, in an order of which each
-// beginning is about even, too: it goes round by the golden section.
-func evenly(n, most int) []int64 {
-	of := min(n, most)
-	stride := max(1, int(float64(of)*0.618))
-	for gcd(stride, of) != 1 {
-		stride++
+// sampled are at most so many of n numbers, the same each time, drawn one after the other:
+// each beginning of them is a random sample, too.
+func sampled(n, most int) []int64 {
+	random := splitmix.Source(n)
+	numbers, moved := make([]int64, min(n, most)), map[int]int64{} // where another number stands than the place's own
+	at := func(i int) int64 {
+		if number, ok := moved[i]; ok {
+			return number
+		}
+		return int64(i)
 	}
-	numbers := make([]int64, of)
-	for i, at := 0, 0; i < of; i, at = i+1, (at+stride)%of {
-		numbers[i] = int64(at) * int64(n) / int64(of)
+	for i := range numbers {
+		drawn := i + random.IntN(n-i)
+		numbers[i], moved[drawn] = at(drawn), at(i)
 	}
 	return numbers
-}
-
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 const (
