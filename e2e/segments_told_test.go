@@ -212,4 +212,14 @@ func TestARuleIsTriedOnThePast(t *testing.T) {
 	if got.Errors[0].Pointer != "/at" {
 		t.Errorf("refused: %+v", got.Errors)
 	}
+
+	// Who was erased since is nobody then either, and the others do not stand for them.
+	for _, user := range []string{"u9", "u10"} {
+		wantDone(t, a.send("DELETE", "/api/v1/users/ext:"+user, nil))
+	}
+	rule["at"] = moment
+	left := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", rule))
+	if left.Users != 4 || left.Judged != 4 || left.Members != 2 || left.Share != .5 || left.Margin != 0 {
+		t.Errorf("once one of them is erased it named %+v", left)
+	}
 }

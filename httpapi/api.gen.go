@@ -4341,7 +4341,7 @@ type RulePreview struct {
 	// Example: 0.286
 	Share float64 `json:"share"`
 
-	// Users How many users there are.
+	// Users How many users there are; with `at`, without who was erased since; an estimate then, where a sample was judged.
 	//
 	// Example: 4210
 	Users int `json:"users"`

@@ -494,6 +494,7 @@ FROM segment_users u JOIN segment_clients c ON c.client = u.client`
 	servingVersions    = `SELECT v.number, v.segment FROM segment_versions v WHERE v.client = $1 AND v.serves`
 	countSegmentUsers  = `SELECT count(*) FROM segment_users WHERE client = $1`
 	segmentUsersNumber = `SELECT c.users FROM segment_clients c WHERE c.client = $1`
+	countNumbered      = countSegmentUsers + ` AND number = ANY($2)`
 )
 
 // OfUser returns the segments that a user is in, in order of their creation, each with
@@ -705,7 +706,7 @@ func (m Model) Named(ctx context.Context, client id.Client, filter *rule.Filter,
 
 // Preview is what a rule would name.
 type Preview struct {
-	Users   int     // of the client
+	Users   int     // of the client, without those who cannot be opened any more
 	Judged  int     // all of them, or a sample
 	Named   int     // of those judged
 	Members int     // of all, about
@@ -743,7 +744,7 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 	if err != nil {
 		return p, err
 	}
-	filter, by := rule.Filter{Rule: r}, r
+	filter, by, asked := rule.Filter{Rule: r}, r, 0
 	if within.Layer != "" {
 		by = nil // who grants it is asked of all
 		schema = schema.Restrict(traits.Permit(within.TraitPaths))
@@ -754,6 +755,7 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 		if filter.Exhausted() {
 			break
 		}
+		asked += len(some)
 		if err := m.judged(ctx, client, true, serving, by, judgedByNumber, some, func(u *segmentUser, steps int) bool {
 			p.Judged++
 			u.facts.InCluster = u.known.inCluster(within.Layer)
@@ -771,6 +773,15 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 		}); cmp.Or(err, wrong) != nil {
 			return p, cmp.Or(err, wrong)
 		}
+	}
+	found := p.Users
+	if asked < numbered {
+		if found, err = readmodel.Count(ctx, m.Reader, m, client, true, countNumbered, numbers[:asked]); err != nil {
+			return p, err
+		}
+	}
+	if found > 0 { // nobody stands for who cannot be opened any more
+		p.Users = int(math.Round(float64(p.Users) * float64(p.Judged) / float64(found)))
 	}
 	if p.Margin = margin(p.Named, p.Judged, p.Users); p.Judged == 0 {
 		return p, nil

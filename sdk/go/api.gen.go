@@ -1499,9 +1499,9 @@ type SegmentsAPI struct{ c *caller }
 // PreviewRule: See whom a rule would name.
 //
 // How many, twenty of them, and what sets them apart, recording nothing. Beyond 20,000 users a
-// sample of as many is judged, evenly spread. With `at` it says whom it would have named then,
-// which takes the scope `admin` or `audit`: the state is built from the events up to then, and the
-// answer is 503 `building` where that takes longer than a request may.
+// random sample of as many is judged. With `at` it says whom it would have named then, without who
+// was erased since, which takes the scope `admin` or `audit`: the state is built from the events up
+// to then, and the answer is 503 `building` where that takes longer than a request may.
 //
 // POST /api/v1/rules/preview
 func (r *SegmentsAPI) PreviewRule(ctx context.Context, body RuleToPreview, opts ...Option) (*RulePreview, error) {
@@ -4523,7 +4523,8 @@ type RulePreview struct {
 	Sample []SegmentMember `json:"sample"`
 	// Their share of all, 0 to 1.
 	Share float64 `json:"share"`
-	// How many users there are.
+	// How many users there are; with `at`, without who was erased since; an estimate then, where a
+	// sample was judged.
 	Users int64 `json:"users"`
 	// What of the rule seems not to be meant, as traits were learnt: paths that nobody has, and values
 	// of another type than theirs. A rule is refused for none of these, as it may be there before its

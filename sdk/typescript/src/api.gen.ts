@@ -1462,9 +1462,9 @@ export class SegmentsAPI {
    * See whom a rule would name.
    *
    * How many, twenty of them, and what sets them apart, recording nothing. Beyond 20,000 users a
-   * sample of as many is judged, evenly spread. With `at` it says whom it would have named then,
-   * which takes the scope `admin` or `audit`: the state is built from the events up to then, and
-   * the answer is 503 `building` where that takes longer than a request may.
+   * random sample of as many is judged. With `at` it says whom it would have named then, without
+   * who was erased since, which takes the scope `admin` or `audit`: the state is built from the
+   * events up to then, and the answer is 503 `building` where that takes longer than a request may.
    *
    * `POST /api/v1/rules/preview`
    */
@@ -4699,7 +4699,10 @@ export interface RulePreview {
   sample: Array<SegmentMember>;
   /** Their share of all, 0 to 1. */
   share: number;
-  /** How many users there are. */
+  /**
+   * How many users there are; with `at`, without who was erased since; an estimate then, where a
+   * sample was judged.
+   */
   users: number;
   /**
    * What of the rule seems not to be meant, as traits were learnt: paths that nobody has, and

@@ -1116,9 +1116,10 @@ class AsyncSegmentsAPI:
         """See whom a rule would name.
 
         How many, twenty of them, and what sets them apart, recording nothing. Beyond 20,000 users a
-        sample of as many is judged, evenly spread. With `at` it says whom it would have named then,
-        which takes the scope `admin` or `audit`: the state is built from the events up to then, and
-        the answer is 503 `building` where that takes longer than a request may.
+        random sample of as many is judged. With `at` it says whom it would have named then, without
+        who was erased since, which takes the scope `admin` or `audit`: the state is built from the
+        events up to then, and the answer is 503 `building` where that takes longer than a request
+        may.
 
         ``POST /api/v1/rules/preview``
         """

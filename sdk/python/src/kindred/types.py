@@ -2066,7 +2066,8 @@ class RulePreview(TypedDict):
     sample: list[SegmentMember]
     # Their share of all, 0 to 1.
     share: float
-    # How many users there are.
+    # How many users there are; with `at`, without who was erased since; an estimate then, where a
+    # sample was judged.
     users: int
     # What of the rule seems not to be meant, as traits were learnt: paths that nobody has, and
     # values of another type than theirs. A rule is refused for none of these, as it may be there
