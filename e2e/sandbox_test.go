@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/csv"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -447,6 +448,43 @@ func TestWhatIsDueHappensOnceWhenTheClockIsMoved(t *testing.T) {
 	}
 	if out, err := tool(t, first.Config, "projections", "verify"); err != nil {
 		t.Errorf("%v %s", err, out)
+	}
+}
+
+func TestAFilterOfUsersGoesByTheClockOfTheSandbox(t *testing.T) {
+	t.Parallel()
+	owner := shared(t).signUp()
+	in := owner.inside(owner.createSandbox("ci"))
+	seen := map[string]any{"last_seen": time.Now().Format(time.RFC3339)}
+	in.createUser("before", seen)
+	in.createUser("item", nil)
+	clicked := map[string]any{"item_id": "ext:item", "type": "click"}
+	want[httpapi.Interaction](t, http.StatusOK, in.send("POST", "/api/v1/users/ext:before/feed/interactions", clicked))
+	named := func(rule string) string {
+		t.Helper()
+		var listed []string
+		for _, u := range each[httpapi.User](t, in, "/api/v1/users?filter="+url.QueryEscape(rule), 100) {
+			listed = append(listed, u.ExternalID)
+		}
+		records, err := csv.NewReader(bytes.NewReader(in.get("/api/v1/users?filter="+url.QueryEscape(rule), header("Accept", "text/csv")).Body)).ReadAll()
+		if err != nil || len(records) != len(listed)+1 {
+			t.Errorf("%s: as CSV %q, %v, and listed %q", rule, records, err, listed)
+		}
+		return strings.Join(listed, " ")
+	}
+	const lastSeen, created, acted = `within(traits.last_seen, "30d")`, `within(user.created_at, "1h")`, `interactions("click", "7d") >= 1`
+	for rule, want := range map[string]string{lastSeen: "before", created: "before item", acted: "before"} {
+		if got := named(rule); got != want {
+			t.Errorf("before the clock is moved %s names %q, not %q", rule, got, want)
+		}
+	}
+	in.moveClock(time.Now().Add(40 * 24 * time.Hour))
+	in.createUser("after", map[string]any{"last_seen": in.clock().Now})
+	want[httpapi.Interaction](t, http.StatusOK, in.send("POST", "/api/v1/users/ext:after/feed/interactions", clicked))
+	for _, rule := range []string{lastSeen, created, acted} {
+		if got := named(rule); got != "after" {
+			t.Errorf("once the clock is moved %s names %q", rule, got)
+		}
 	}
 }
 

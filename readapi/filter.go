@@ -32,6 +32,10 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 	found []projections.User, next *httpapi.NextCursor, err error,
 ) {
 	client, eventual := asked(ctx)
+	now, _, err := a.Clock(ctx, client)
+	if err != nil {
+		return nil, nil, err
+	}
 	page, began, taken := query.Page, a.Now(), 0
 	goOn := func(place eventstore.Position) *httpapi.NextCursor {
 		cursor := a.Cursors.Encode(client, name, string(place))
@@ -55,7 +59,7 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 		named := make([]bool, len(users))
 		err = a.Reader.Judging.Do(ctx, client, func() (err error) {
 			for i := 0; i < len(users) && err == nil; i++ {
-				named[i], err = judge(filter, client, &users[i], in[users[i].ID], known, began)
+				named[i], err = judge(filter, client, &users[i], in[users[i].ID], known, now)
 			}
 			return err
 		})
