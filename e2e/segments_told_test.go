@@ -131,7 +131,10 @@ func TestTheNewestChangesOfASegmentAreTold(t *testing.T) {
 		t.Errorf("of nobody: %+v", none)
 	}
 	forward := want[httpapi.SegmentChangeList](t, http.StatusOK, a.get(at+"/changes?limit=3")).Cursor
-	wantProblem(t, http.StatusBadRequest, "bad_cursor", a.get(at+"/changes?order=desc&after="+url.QueryEscape(forward)))
+	bad := wantProblem(t, http.StatusBadRequest, "bad_cursor", a.get(at+"/changes?order=desc&after="+url.QueryEscape(forward)))
+	if !strings.Contains(bad.Detail, "changes_cursor") || strings.Contains(bad.Detail, "next_cursor") {
+		t.Errorf("told where to go on: %s", bad.Detail)
+	}
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(at+"/changes?order=desc&wait=1"))
 	a.send("PATCH", at, map[string]any{"rule": "traits.age > 20"})
 	testkit.Eventually(t, "another rule counts", func() bool {

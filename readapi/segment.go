@@ -153,6 +153,10 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 		}
 	}
 	page, err := a.page(client, list, r.Params.Limit, r.Params.After)
+	if fault.Is(err, "bad_cursor") {
+		err = fault.New(fault.Unreadable, "bad_cursor",
+			"after is no place in this list. Pass cursor as it was, with the same order, or changes_cursor of the members.")
+	}
 	if err != nil {
 		return nil, err
 	}
