@@ -191,6 +191,8 @@ func TestQueries(t *testing.T) {
 		"colour=red":                         {Pointer: "colour", Detail: "is not a known parameter"},
 		"external_id=a%00":                   {Pointer: "external_id", Detail: "holds control characters or is not valid UTF-8"},
 		"external_id=%ff":                    {Pointer: "external_id", Detail: "holds control characters or is not valid UTF-8"},
+		"external_id=a%0A":                   {Pointer: "external_id", Detail: "holds control characters or is not valid UTF-8"},
+		"filter=true%0A%00":                  {Pointer: "filter", Detail: "holds control characters or is not valid UTF-8"},
 		"updated_since=tomorrow":             {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
 		"updated_since=2026-02-31T00:00:00Z": {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
 		"updated_since=9999-12-31T23:59:59-01:00":   {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
@@ -212,8 +214,9 @@ func TestQueries(t *testing.T) {
 		got = r.Params
 		return nil
 	}
-	e.send("GET", users+"?limit=7&ids=a,b&external_id=x%2Cy&updated_since=2026-01-31T12:00:00%2B01:00", nil, token("full")...)
-	if got.Limit == nil || *got.Limit != 7 || !cmp.Equal(got.Ids, []string{"a", "b"}) || *got.ExternalID != "x,y" || got.UpdatedSince.UTC().Hour() != 11 {
+	e.send("GET", users+"?limit=7&ids=a,b&external_id=x%2Cy&updated_since=2026-01-31T12:00:00%2B01:00&filter=traits.a%0D%0A%09%26%26%20traits.b", nil, token("full")...)
+	if got.Limit == nil || *got.Limit != 7 || !cmp.Equal(got.Ids, []string{"a", "b"}) || *got.ExternalID != "x,y" || got.UpdatedSince.UTC().Hour() != 11 ||
+		httpapi.Or(got.Filter, "") != "traits.a\r\n\t&& traits.b" {
 		t.Errorf("the handler got %+v", got)
 	}
 }

@@ -52,12 +52,16 @@ func validateQuery(r *http.Request, op *operation) error {
 	var wrong []fault.Field
 	for _, name := range sortedKeys(query) {
 		known := slices.ContainsFunc(op.query, func(p *openapi3.Parameter) bool { return p.Name == name })
+		text := query[name][0]
+		if name == "filter" { // a rule may stand on several lines, as it may in a body
+			text = layout.Replace(text)
+		}
 		switch {
 		case !known:
 			wrong = append(wrong, fault.Field{Pointer: clip(name), Detail: "is not a known parameter"})
 		case len(query[name]) > 1:
 			wrong = append(wrong, fault.Field{Pointer: name, Detail: "is given more than once"})
-		case !clean(query[name][0]):
+		case !clean(text):
 			wrong = append(wrong, fault.Field{Pointer: name, Detail: "holds control characters or is not valid UTF-8"})
 		}
 	}
@@ -75,6 +79,9 @@ func validateQuery(r *http.Request, op *operation) error {
 	}
 	return nil
 }
+
+// layout takes out what rules may be laid out with.
+var layout = strings.NewReplacer("\n", "", "\r", "", "\t", "")
 
 func describeParameter(p *openapi3.Parameter, err error) []fault.Field {
 	if _, ok := errors.AsType[*openapi3.SchemaError](err); !ok {
