@@ -145,7 +145,7 @@ func explain(err *openapi3.SchemaError) (path []string, detail string) {
 		}
 		return path, fmt.Sprintf("must have at least %d %s", least, units(schema))
 	case "maxLength":
-		return path, fmt.Sprintf("must have at most %d characters", *schema.MaxLength)
+		return path, fmt.Sprintf("must have at most %d %s", *schema.MaxLength, units(schema))
 	case "maxItems":
 		return path, fmt.Sprintf("must have at most %d items", *schema.MaxItems)
 	case "maxProperties":
@@ -195,6 +195,9 @@ func mustBe(schema *openapi3.Schema) string {
 }
 
 func units(schema *openapi3.Schema) string {
+	if unit, ok := schema.Extensions["x-unit"].(string); ok {
+		return unit // by which it is bounded, too
+	}
 	if schema.Type.Is(openapi3.TypeArray) {
 		return "items"
 	}
