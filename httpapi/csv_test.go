@@ -1,15 +1,21 @@
 package httpapi
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"kindred/domain/fault"
+	"kindred/testkit"
 )
 
 // importOf is what each line of a file of CSV becomes: its JSON, why it is refused,
@@ -129,6 +135,95 @@ func TestAnImportThatBreaksOffFailsAsWhatItReads(t *testing.T) {
 	if !errors.Is(err, gone) {
 		t.Errorf("%v", err)
 	}
+}
+
+// backFromCSV is what a trait is after it was written as CSV and read again; "" where there is none.
+func backFromCSV(t *testing.T, value string) string {
+	t.Helper()
+	field, err := CSVField(json.RawMessage(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file strings.Builder
+	out := csv.NewWriter(&file)
+	if err := out.WriteAll([][]string{{ExternalIDColumn, "a"}, {"u1", field}}); err != nil {
+		t.Fatal(err)
+	}
+	var user struct{ Traits map[string]json.RawMessage }
+	lines := strings.Join(importOf(t, strings.NewReader(file.String())), "")
+	if err := json.Unmarshal([]byte(lines), &user); err != nil {
+		t.Fatalf("%s: %q: %v", value, lines, err)
+	}
+	return string(user.Traits["a"])
+}
+
+// CSV has texts alone: docs/segments.md lists what comes back as something else.
+func TestTraitsComeBackFromCSVButForWhatIsSaid(t *testing.T) {
+	for value, back := range map[string]string{
+		`""`: "", `"31"`: "31", `"true"`: "true", `"null"`: "null", `"[1]"`: "[1]", `"{}"`: "{}", `"a\r\nb"`: `"a\nb"`,
+		`123456789012345678`: `"123456789012345678"`, `0.30000000000000004`: `"0.30000000000000004"`,
+		`1e100`: `"1e100"`, `"\"x\""`: `"\"x\""`, `[123456789012345678,""]`: `[123456789012345678,""]`,
+	} {
+		if got := backFromCSV(t, value); got != back {
+			t.Errorf("%s came back as %s, not %s", value, got, back)
+		}
+	}
+	random := testkit.Random(t)
+	for range 5_000 {
+		value := anyJSON(random, 3)
+		text, isText := value.(string)
+		if isText && (text == "" || json.Valid([]byte(text)) || strings.Contains(text, "\r\n")) {
+			continue // as above
+		}
+		if n, ok := value.(json.Number); ok && digits(string(n)) > exactDigits {
+			continue
+		}
+		written, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoder := json.NewDecoder(strings.NewReader(backFromCSV(t, string(written))))
+		decoder.UseNumber()
+		var back any
+		if err := decoder.Decode(&back); err != nil || !reflect.DeepEqual(back, value) {
+			t.Errorf("%s came back as %v, %v", written, back, err)
+		}
+	}
+}
+
+// anyJSON draws a value of any type, lists and objects so deep.
+func anyJSON(random *rand.Rand, depth int) any {
+	text := func() string {
+		parts := []string{"a", "é", " ", ",", `"`, "\n", "\r", "\t", "=", "-", "1", "0", ".", "e", "[", "]", "{", "}", ":", "true", "null", "<&>"}
+		var out strings.Builder
+		for range random.IntN(5) {
+			out.WriteString(parts[random.IntN(len(parts))])
+		}
+		return out.String()
+	}
+	switch kind := random.IntN(7); {
+	case kind == 0:
+		return nil
+	case kind == 1:
+		return random.IntN(2) == 0
+	case kind == 2:
+		return json.Number(strconv.Itoa(random.IntN(1_000_000) - 500_000))
+	case kind == 3:
+		return json.Number(strconv.FormatFloat(random.NormFloat64()*math.Pow(10, float64(random.IntN(40)-20)), 'g', 1+random.IntN(17), 64))
+	case kind == 4 && depth > 0:
+		list := make([]any, random.IntN(4))
+		for i := range list {
+			list[i] = anyJSON(random, depth-1)
+		}
+		return list
+	case kind == 5 && depth > 0:
+		object := map[string]any{}
+		for range random.IntN(4) {
+			object[text()] = anyJSON(random, depth-1)
+		}
+		return object
+	}
+	return text()
 }
 
 func FuzzCSVMakesLinesOfJSON(f *testing.F) {

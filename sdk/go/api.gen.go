@@ -923,7 +923,9 @@ func (p ListUsersParams) query() query {
 // `segment_id`, as an import takes it: a column `external_id`, and one for each trait that one of
 // them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
 // more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are as
-// they are: a spreadsheet may take what begins with `=` for a formula.
+// they are: a spreadsheet may take what begins with `=` for a formula, and an import takes a text
+// such as `31` or `true` for what it looks like, an empty one for none, and a number of more than
+// 15 digits for a text; JSON keeps the types.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -939,7 +941,9 @@ func (r *UsersAPI) List(ctx context.Context, params ListUsersParams, opts ...Opt
 // `segment_id`, as an import takes it: a column `external_id`, and one for each trait that one of
 // them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
 // more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are as
-// they are: a spreadsheet may take what begins with `=` for a formula.
+// they are: a spreadsheet may take what begins with `=` for a formula, and an import takes a text
+// such as `31` or `true` for what it looks like, an empty one for none, and a number of more than
+// 15 digits for a text; JSON keeps the types.
 //
 // It fetches one page.
 //
@@ -955,7 +959,9 @@ func (r *UsersAPI) ListPage(ctx context.Context, params ListUsersParams, opts ..
 // `segment_id`, as an import takes it: a column `external_id`, and one for each trait that one of
 // them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
 // more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are as
-// they are: a spreadsheet may take what begins with `=` for a formula.
+// they are: a spreadsheet may take what begins with `=` for a formula, and an import takes a text
+// such as `31` or `true` for what it looks like, an empty one for none, and a number of more than
+// 15 digits for a text; JSON keeps the types.
 //
 // It streams all of them as CSV, with a line of names, as they are: a spreadsheet may take what
 // begins with `=` for a formula. A connection that breaks once something was written ends it.
