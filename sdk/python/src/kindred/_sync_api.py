@@ -1678,10 +1678,11 @@ class CampaignsAPI:
 
         An `impression` with a `user_id` is a new one and gets an id; the campaign must be running,
         and the user must not have seen it as often as its `frequency_cap` allows (409
-        `frequency_capped`). A `click` names its `impression_id`, a `conversion` too, or a
-        `user_id`: then it belongs to that user's newest impression. Clicks and conversions are
-        taken also after the campaign's end, up to 100 of one impression. An `impression` that names
-        an `impression_id` says again what was recorded, and adds nothing.
+        `frequency_capped`). It is taken of any user, whomever the campaign is for: it says what was
+        shown. A `click` names its `impression_id`, a `conversion` too, or a `user_id`: then it
+        belongs to that user's newest impression. Clicks and conversions are taken also after the
+        campaign's end, up to 100 of one impression. An `impression` that names an `impression_id`
+        says again what was recorded, and adds nothing.
 
         ``POST /api/v1/campaigns/{campaign_id}/engagements``
         """
