@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ type compared struct {
 
 // Warnings are what of a rule seems not to be meant, by what was learnt of a client's traits: paths that
 // nobody has, and values of another type than theirs. A rule may be before its data, so it is refused for
-// none of these. Where nothing was learnt there are none.
+// none of these. They are in the order of their places; where nothing was learnt there are none.
 func (r *Rule) Warnings(schema traits.Schema) (found []*Error) {
 	if len(schema.Traits) == 0 {
 		return nil
@@ -37,6 +38,7 @@ func (r *Rule) Warnings(schema traits.Schema) (found []*Error) {
 			}
 		}
 	}
+	slices.SortFunc(found, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
 	return found
 }
 
