@@ -824,7 +824,7 @@ func compare(apart *clustering.Apart, of map[string]any, named bool) error {
 // sampled are at most so many of n numbers, the same each time, drawn one after the other:
 // each beginning of them is a random sample, too.
 func sampled(n, most int) []int64 {
-	random := splitmix.Source(n)
+	random := splitmix.Source(1)
 	numbers, moved := make([]int64, min(n, most)), map[int]int64{} // where another number stands than the place's own
 	at := func(i int) int64 {
 		if number, ok := moved[i]; ok {
