@@ -235,6 +235,9 @@ func (c *Commands) among(ctx context.Context, client id.Client, asked rule.Filte
 			return nil, err
 		}
 	}
+	if asked.Now, err = c.Log.TimeOf(ctx, client); err != nil {
+		return nil, err
+	}
 	asked.Layer = string(within.Layer)
 	return rule.Among(asked, within.MatchRule, bounds)
 }

@@ -455,9 +455,8 @@ func TestAFilterOfUsersGoesByTheClockOfTheSandbox(t *testing.T) {
 	t.Parallel()
 	owner := shared(t).signUp()
 	in := owner.inside(owner.createSandbox("ci"))
-	seen := map[string]any{"last_seen": time.Now().Format(time.RFC3339)}
-	in.createUser("before", seen)
-	in.createUser("item", nil)
+	in.createUser("before", map[string]any{"last_seen": time.Now().Format(time.RFC3339), "plan": "pro"})
+	in.createUser("item", map[string]any{"plan": "pro"})
 	clicked := map[string]any{"item_id": "ext:item", "type": "click"}
 	want[httpapi.Interaction](t, http.StatusOK, in.send("POST", "/api/v1/users/ext:before/feed/interactions", clicked))
 	named := func(rule string) string {
@@ -478,7 +477,20 @@ func TestAFilterOfUsersGoesByTheClockOfTheSandbox(t *testing.T) {
 			t.Errorf("before the clock is moved %s names %q, not %q", rule, got, want)
 		}
 	}
+	// Whatever else looks at users goes by it, too, though nothing happens after it is moved.
+	elsewhere := func() (previewed, matched int) {
+		t.Helper()
+		preview := want[httpapi.RulePreview](t, http.StatusOK, in.send("POST", "/api/v1/rules/preview", map[string]any{"rule": lastSeen}))
+		matches := want[httpapi.ComputedMatches](t, http.StatusOK, in.send("POST", "/api/v1/users/ext:item/matches", map[string]any{"filter": lastSeen, "record": false}))
+		return preview.Members, len(matches.Data)
+	}
+	if previewed, matched := elsewhere(); previewed != 1 || matched != 1 {
+		t.Errorf("before the clock is moved a preview names %d, and %d match", previewed, matched)
+	}
 	in.moveClock(time.Now().Add(40 * 24 * time.Hour))
+	if previewed, matched := elsewhere(); previewed != 0 || matched != 0 {
+		t.Errorf("once the clock is moved a preview names %d, and %d match", previewed, matched)
+	}
 	in.createUser("after", map[string]any{"last_seen": in.clock().Now})
 	want[httpapi.Interaction](t, http.StatusOK, in.send("POST", "/api/v1/users/ext:after/feed/interactions", clicked))
 	for _, rule := range []string{lastSeen, created, acted} {

@@ -63,9 +63,14 @@ func (a *API) feedFilter(ctx context.Context, text, segment *string, within even
 	if err != nil {
 		return nil, err
 	}
-	asked, layer := rule.Filter{Segment: string(of), Layer: string(within.Layer)}, projections.ConsentLayer{ID: within.Layer, TraitPaths: within.TraitPaths}
+	client, _ := asked(ctx)
+	now, _, err := a.Clock(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	filter, layer := rule.Filter{Segment: string(of), Layer: string(within.Layer), Now: now}, projections.ConsentLayer{ID: within.Layer, TraitPaths: within.TraitPaths}
 	if text != nil {
-		if asked.Rule, err = a.rule(ctx, "filter", *text, rule.Pairs, layer); err != nil {
+		if filter.Rule, err = a.rule(ctx, "filter", *text, rule.Pairs, layer); err != nil {
 			return nil, err
 		}
 	}
@@ -75,7 +80,7 @@ func (a *API) feedFilter(ctx context.Context, text, segment *string, within even
 			return nil, err
 		}
 	}
-	return rule.Among(asked, within.MatchRule, bounds)
+	return rule.Among(filter, within.MatchRule, bounds)
 }
 
 // segmentReady is a segment whose members are asked for, where one is, and stands ready.

@@ -170,12 +170,16 @@ func (a *API) filteredMembers(ctx context.Context, cluster projections.Cluster, 
 		answer.NextCursor = new(a.Cursors.Encode(client, name, string(page.After)))
 		return answer, nil
 	}
+	now, _, err := a.Clock(ctx, client)
+	if err != nil {
+		return nil, err
+	}
 	for began := a.Now(); ; {
 		members, err := projections.Clusters{Reader: a.Reader}.Members(ctx, client, eventual, cluster.ID, readmodel.Page{After: page.After, Limit: lookAt})
 		if err != nil {
 			return nil, err
 		}
-		named, err := segments.Model{Reader: a.Reader}.NamedAlone(ctx, client, eventual, &rule.Filter{Rule: parsed, Segment: string(segment), Layer: string(layer.ID)},
+		named, err := segments.Model{Reader: a.Reader}.NamedAlone(ctx, client, eventual, &rule.Filter{Rule: parsed, Segment: string(segment), Layer: string(layer.ID), Now: now},
 			each(members, func(m projections.ClusterMember) id.User { return m.User }))
 		if err != nil {
 			return nil, err

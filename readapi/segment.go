@@ -238,7 +238,12 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 		return nil, err
 	}
 	model := segments.Model{Reader: a.Reader}
-	if r.Body.At != nil {
+	var now time.Time // of a moment of the past, that of its last event
+	if r.Body.At == nil {
+		if now, _, err = a.Clock(ctx, client); err != nil {
+			return nil, err
+		}
+	} else {
 		if who := httpapi.PrincipalFrom(ctx); !who.May("admin") && !who.May("audit") {
 			return nil, fault.New(fault.Forbidden, "missing_scope", "What was in the past takes a token with the scope admin or audit.")
 		}
@@ -253,7 +258,7 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	p, err := model.Preview(ctx, client, eventual, parsed, event.Within{Layer: layer.ID, TraitPaths: layer.TraitPaths}, schema)
+	p, err := model.Preview(ctx, client, eventual, parsed, event.Within{Layer: layer.ID, TraitPaths: layer.TraitPaths}, schema, now)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package rule
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 const (
 	// maxCandidates bounds whom a filter looks at for one answer.
@@ -15,10 +18,11 @@ const (
 
 // Filter is rules that leave of users those whom they name, for one answer.
 type Filter struct {
-	*Rule          // what was asked for; nil: everybody
-	Always  *Rule  // of pairs, and both ways: it names each as seen by the other; nil: everybody
-	Segment string // whose members it names alone; "": everybody
-	Layer   string // under which it asks who is in a cluster; "": none
+	*Rule             // what was asked for; nil: everybody
+	Always  *Rule     // of pairs, and both ways: it names each as seen by the other; nil: everybody
+	Segment string    // whose members it names alone; "": everybody
+	Layer   string    // under which it asks who is in a cluster; "": none
+	Now     time.Time // by the client's clock: facts are of its last event, which may be long ago
 	steps   int
 }
 
@@ -91,6 +95,9 @@ func (f *Filter) Lasts() bool {
 // Names says whether the filter surely names whom it took so many steps to read.
 func (f *Filter) Names(facts *Facts, read int) bool {
 	f.steps += read
+	if facts.Now.Before(f.Now) {
+		facts.Now = f.Now
+	}
 	if f.Segment != "" && !facts.InSegment(f.Segment) || f.Rule != nil && !f.holds(f.Rule, facts) {
 		return false
 	}
@@ -98,7 +105,7 @@ func (f *Filter) Names(facts *Facts, read int) bool {
 		return true
 	}
 	back := *facts.Viewer
-	back.Viewer = facts
+	back.Viewer, back.Now = facts, facts.Now
 	return f.holds(f.Always, facts) && f.holds(f.Always, &back)
 }
 

@@ -728,9 +728,10 @@ const (
 )
 
 // Preview judges users by a rule that is no segment's yet, under a consent layer or none,
-// and compares those whom it names with all in the traits of a schema.
+// and compares those whom it names with all in the traits of a schema. It judges as of now, by the client's
+// clock, or of its last event, where that is later.
 // Faults: building, quarantined, stale.
-func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, within event.Within, schema traits.Schema) (p Preview, err error) {
+func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, within event.Within, schema traits.Schema, now time.Time) (p Preview, err error) {
 	p.Users, err = readmodel.Count(ctx, m.Reader, m, client, eventual, countSegmentUsers)
 	if err != nil || p.Users == 0 {
 		return p, err
@@ -744,7 +745,7 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 	if err != nil {
 		return p, err
 	}
-	filter, by, asked := rule.Filter{Rule: r}, r, 0
+	filter, by, asked := rule.Filter{Rule: r, Now: now}, r, 0
 	if within.Layer != "" {
 		by = nil // who grants it is asked of all
 		schema = schema.Restrict(traits.Permit(within.TraitPaths))
