@@ -314,13 +314,19 @@ func (c *Commands) slice(ctx context.Context, client id.Client, appends func() (
 	}
 	owner := client.Owner()
 	if !c.Slices.Take(ctx, owner) {
-		return errBusy("large changes")
+		return cmp.Or(ctx.Err(), errBusy("large changes"))
 	}
+	appended := false
+	defer func() {
+		if !appended { // it may have panicked
+			c.Slices.Give(owner)
+		}
+	}()
 	at, err := appends()
 	if err != nil {
-		c.Slices.Give(owner)
 		return err
 	}
+	appended = true
 	go func() { // the next one is appended while the models take in this one
 		defer c.Slices.Give(owner)
 		c.Shown(context.WithoutCancel(ctx), at)

@@ -15,6 +15,7 @@ import (
 	"kindred/commands"
 	"kindred/domain/fault"
 	"kindred/eventstore"
+	"kindred/panics"
 	"kindred/semaphore"
 )
 
@@ -379,6 +380,23 @@ func TestImportsAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
 		close(shown)
 		synctest.Wait()
 	})
+}
+
+// A request survives its panic, so that must not cost a place; who has gone is not told to try again.
+func TestAPlaceOfALargeChangeIsGivenBackWhateverEndsIt(t *testing.T) {
+	c := &commands.Commands{Slices: &semaphore.Semaphore{Places: 1, Waiting: 1}}
+	err := panics.Caught(func() error {
+		return c.Slice(t.Context(), "cli_acme", func() (eventstore.Position, error) { panic("appending") })
+	})
+	if held, _ := c.Slices.Count(); err == nil || held != 0 {
+		t.Fatalf("%d places are held after a panic: %v", held, err)
+	}
+	c.Slices.Take(t.Context(), "cli_acme")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Slice(gone, "cli_acme", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("whoever has gone is told %v", err)
+	}
 }
 
 // A large change counts as a batch of an import does, a patch by what it makes of the user's
