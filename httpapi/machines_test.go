@@ -18,6 +18,12 @@ func TestEachCodeHasAPageThatItsProblemsLeadTo(t *testing.T) {
 			t.Errorf("%s: %d", code, answer.StatusCode)
 		}
 	}
+	for _, one := range explained(t) {
+		status, code, _ := strings.Cut(one, " ")
+		if _, page := e.send("GET", "/docs/errors/"+code, nil); !strings.Contains(page, `<h2 id="`+status+`-`) {
+			t.Errorf("the page of %s does not explain its %s", code, status)
+		}
+	}
 	answer, _ := e.send("GET", "/api/v1/nowhere", nil)
 	if link := answer.Header.Get("Link"); link != `</docs/errors/no_such_path>; rel="help"` {
 		t.Errorf("a problem leads to %q", link)

@@ -3,6 +3,7 @@ package docsite
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -11,8 +12,9 @@ const errorsFile = "docs/errors.md"
 // CodePath is where the page of an error code is served.
 func CodePath(code string) string { return address(errorsFile) + "/" + code }
 
-// explained is what the page of errors says about one code.
-type explained struct{ code, status, text string }
+// explained is what the page of errors says about one code, under each status that it
+// stands under.
+type explained struct{ code, text string }
 
 func readCodes(files fs.FS) ([]explained, error) {
 	source, err := fs.ReadFile(files, errorsFile)
@@ -20,14 +22,18 @@ func readCodes(files fs.FS) ([]explained, error) {
 		return nil, err
 	}
 	var all []explained
-	status := ""
+	status, at := "", -1 // what the line stands under; at: in all
 	for line := range strings.Lines(string(source)) {
-		if group, found := strings.CutPrefix(line, "## "); found {
-			status = strings.TrimSpace(group)
-		} else if code, found := strings.CutPrefix(line, "### "); found {
-			all = append(all, explained{code: strings.TrimSpace(code), status: status})
-		} else if last := len(all) - 1; last >= 0 && status == all[last].status {
-			all[last].text += line
+		if code, found := strings.CutPrefix(line, "### "); found {
+			code = strings.TrimSpace(code)
+			if at = slices.IndexFunc(all, func(e explained) bool { return e.code == code }); at < 0 {
+				at, all = len(all), append(all, explained{code: code})
+			}
+			all[at].text += "\n" + status + "\n"
+		} else if strings.HasPrefix(line, "## ") {
+			status, at = line, -1
+		} else if at >= 0 {
+			all[at].text += line
 		}
 	}
 	return all, nil
@@ -40,7 +46,7 @@ func (s *Site) drawCodes(files fs.FS) error {
 		return err
 	}
 	for _, one := range all {
-		source := fmt.Sprintf("# %s\n\n%s\n\n%s\n[All errors](%s#%s)\n", one.code, one.status, one.text, address(errorsFile), one.code)
+		source := fmt.Sprintf("# %s\n%s\n[All errors](%s#%s)\n", one.code, one.text, address(errorsFile), one.code)
 		p, err := readPage(errorsFile, []byte(source))
 		if err != nil {
 			return fmt.Errorf("the code %s: %w", one.code, err)
