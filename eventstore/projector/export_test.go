@@ -1,6 +1,8 @@
 package projector
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"kindred/eventstore"
@@ -9,6 +11,13 @@ import (
 // Look tells tests what this process knows of a projection.
 func (p *Progress) Look(projectionID string) (eventstore.Position, <-chan struct{}) {
 	return p.look(projectionID)
+}
+
+// Known tells tests which projections this process knows of.
+func (p *Progress) Known() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.projections))
 }
 
 // Patience tells tests how long what follows a batch of n may be gathered.

@@ -36,9 +36,9 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 	if err := r.divided(ctx, m); err != nil {
 		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
 	}
-	unmeasured := *r
-	unmeasured.Metrics = nil // which are kept by projection: no client is named there
-	err := unmeasured.buildShadow(ctx, m, shadow, func(ctx context.Context, b *leader) error {
+	quiet := *r
+	quiet.Progress, quiet.Metrics = nil, nil // which are kept by projection: no client is named there
+	err := quiet.buildShadow(ctx, m, shadow, func(ctx context.Context, b *leader) error {
 		b.only = client
 		err := b.catchUp(ctx, report)
 		if err == nil {

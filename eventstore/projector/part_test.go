@@ -88,6 +88,9 @@ func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
 	w.passed(t, "names_2", w.rename(t, "cli_new", "last"))
 	w.complete(t)
 	w.tidy(t)
+	if known := w.progress.Known(); len(known) != 1 { // else one more stayed for each client
+		t.Errorf("the process keeps the progress of %q", known)
+	}
 }
 
 // tidy checks that nothing is left of a rebuild.
