@@ -68,6 +68,7 @@ type kept struct {
 	state *State
 	err   error
 
+	over     bool // somebody else has its place: it goes once nobody reads
 	readers  int
 	lastRead time.Time
 	progress projector.Rebuilding
@@ -207,6 +208,9 @@ func (t *Traveller) exit(k *kept) {
 	defer t.mu.Unlock()
 	k.readers--
 	k.lastRead = t.Now()
+	if k.over && k.idle() {
+		t.drop(k)
+	}
 }
 
 // Run builds what is asked for, and drops what is not read any more, until ctx
@@ -256,7 +260,7 @@ func (t *Traveller) holder(k *kept) *semaphore.Holder {
 		End: func() {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			if k.idle() { // nobody has come meanwhile
+			if k.over = true; k.idle() { // else a reader has come meanwhile
 				t.drop(k)
 			}
 		},

@@ -107,6 +107,35 @@ func TestAStateThatIsNotReadGivesWay(t *testing.T) {
 	})
 }
 
+// A reader may come between the choice of the state that gives way and its end.
+func TestAStateThatIsReadAsItIsToGiveWayGoesWithItsLastReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traveller := New(Sources{Runner: &projector.Runner{}, Now: time.Now})
+		traveller.build = func(ctx context.Context, _ id.Client, _ int64, _ func(projector.Rebuilding), work func(context.Context, *State) error) error {
+			return work(ctx, &State{})
+		}
+		var building sync.WaitGroup
+		building.Go(func() { traveller.keep(t.Context(), <-traveller.begin) })
+		m := moment{"cli_acme", 1}
+		if err := visit(t.Context(), traveller, m); err != nil {
+			t.Fatal(err)
+		}
+		k := traveller.states[m]
+		_, done, err := traveller.Visit(m.client, m.size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		traveller.holder(k).End()
+		select {
+		case <-k.leave:
+			t.Error("it went while it was read")
+		default:
+		}
+		done()
+		building.Wait()
+	})
+}
+
 func TestAStateThatIsBeingBuiltSaysHowToWait(t *testing.T) {
 	traveller := New(Sources{Runner: &projector.Runner{}, Now: time.Now})
 	_, _, err := traveller.Visit("cli_acme", 1)
