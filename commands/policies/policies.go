@@ -13,7 +13,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	"kindred/commands"
 	"kindred/domain/event"
@@ -84,7 +83,6 @@ func (p *Policies) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the policies' router: %w", err)
 	}
-	router.AddMiddleware(middleware.Recoverer)
 	router.AddConsumerHandler("forget", "forget", p.Subscriber, projector.Handle(p.forget)) //nolint:contextcheck // each message carries its own
 	var sweeps sync.WaitGroup
 	sweep := func(policy string, pause time.Duration, work func(context.Context) (more bool, err error)) {

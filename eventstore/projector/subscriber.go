@@ -14,6 +14,7 @@ import (
 	"kindred/backoff"
 	"kindred/domain/event"
 	"kindred/eventstore"
+	"kindred/panics"
 	"kindred/postgres"
 )
 
@@ -44,17 +45,29 @@ type Subscriber struct {
 
 var _ message.Subscriber = (*Subscriber)(nil)
 
-type eventKey struct{}
+// errRefused: a handler has answered with a Nack, and no reason.
+var errRefused = errors.New("the handler refused it")
+
+// handling is an event on its way through a handler.
+type handling struct {
+	event eventstore.Recorded
+	err   error // why it failed, to be read once the message is answered
+}
+
+type handlingKey struct{}
 
 // Handle makes a handler for watermill's router of a function that is given
-// the event of each message.
+// the event of each message. Why that fails is told by the Subscriber.
 func Handle(handle func(context.Context, eventstore.Recorded) error) message.NoPublishHandlerFunc {
 	return func(msg *message.Message) error {
-		recorded, ok := msg.Context().Value(eventKey{}).(eventstore.Recorded)
+		h, ok := msg.Context().Value(handlingKey{}).(*handling)
 		if !ok {
 			return fmt.Errorf("message %s is not from the feed", msg.UUID)
 		}
-		return handle(msg.Context(), recorded)
+		if h.err = panics.Caught(func() error { return handle(msg.Context(), h.event) }); h.err != nil {
+			msg.Nack()
+		}
+		return nil
 	}
 }
 
@@ -214,53 +227,54 @@ func (f *following) deliver(ctx context.Context, recorded eventstore.Recorded) e
 	attempts := cmp.Or(f.Attempts, defaultAttempts)
 	var retry backoff.Backoff
 	for attempt := 1; ; attempt++ {
-		acked, err := f.send(ctx, recorded)
+		failed, err := f.send(ctx, recorded)
 		if err != nil {
 			return err
 		}
-		if acked {
+		if failed == nil {
 			f.Runner.Metrics.stops(f.projectionID, false)
 			return nil
 		}
 		if attempt == attempts {
-			return fmt.Errorf("%w: %s (%s) at position %s, %d attempts",
-				errStopped, recorded.ID, recorded.Type, recorded.Position, attempts)
+			return fmt.Errorf("%w: %s (%s) at position %s, %d attempts: %s",
+				errStopped, recorded.ID, recorded.Type, recorded.Position, attempts, reason(failed))
 		}
 		f.Runner.Logger.WarnContext(ctx, "event not handled, trying again", "projection", f.projectionID,
-			"event_id", recorded.ID, "type", recorded.Type, "attempt", attempt)
+			"event_id", recorded.ID, "type", recorded.Type, "attempt", attempt, "error", reason(failed))
 		if err := retry.Wait(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// send hands out an event once and waits for its answer. When ctx ends, the
-// handler is told so and has a moment to finish.
-func (f *following) send(ctx context.Context, recorded eventstore.Recorded) (acked bool, err error) {
-	handling, cancel := context.WithTimeout(context.WithValue(ctx, eventKey{}, recorded), handlerTimeout)
+// send hands out an event once and waits for its answer: why the handler failed, or
+// nil. When ctx ends, the handler is told so and has a moment to finish.
+func (f *following) send(ctx context.Context, recorded eventstore.Recorded) (failed, err error) {
+	h := &handling{event: recorded}
+	within, cancel := context.WithTimeout(context.WithValue(ctx, handlingKey{}, h), handlerTimeout)
 	defer cancel()
-	msg := message.NewMessageWithContext(handling, string(recorded.ID), recorded.Data)
+	msg := message.NewMessageWithContext(within, string(recorded.ID), recorded.Data)
 	select {
 	case f.out <- msg:
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return nil, ctx.Err()
 	}
 	select {
 	case <-msg.Acked():
-		return true, nil
+		return nil, nil
 	case <-msg.Nacked():
-		return false, ctx.Err()
-	case <-handling.Done():
+		return cmp.Or(h.err, errRefused), ctx.Err()
+	case <-within.Done():
 	}
 	grace := time.NewTimer(leaseTimeout)
 	defer grace.Stop()
 	select {
 	case <-msg.Acked():
-		return true, nil
+		return nil, nil
 	case <-msg.Nacked():
-		return false, ctx.Err()
+		return cmp.Or(h.err, errRefused), ctx.Err()
 	case <-grace.C:
-		return false, fmt.Errorf("%w: the handler of %s does not answer", errStopped, recorded.ID)
+		return nil, fmt.Errorf("%w: the handler of %s does not answer", errStopped, recorded.ID)
 	}
 }
 

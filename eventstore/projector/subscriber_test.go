@@ -2,6 +2,7 @@ package projector_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -162,6 +163,35 @@ func TestWhatKeepsFailingStopsLoudlyAndSkipsNothing(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	m.Ack()
+}
+
+// A policy that fails or panics says why at each try, and where it stops.
+func TestWhyAPolicyFailsIsToldBesideItsEvent(t *testing.T) {
+	for why, handle := range map[string]func(context.Context, eventstore.Recorded) error{
+		"the keys are away":     func(context.Context, eventstore.Recorded) error { return errors.New("the keys are away") },
+		"panic: no such member": func(context.Context, eventstore.Recorded) error { panic("no such member") },
+	} {
+		t.Run(why, func(t *testing.T) {
+			w := newFixture(t)
+			w.rename(t, acme, "bad")
+			var logged syncBuffer
+			runner := w.runner("a")
+			runner.Logger = slog.New(slog.NewJSONHandler(&logged, nil))
+			router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, watermill.NewSlogLogger(runner.Logger))
+			if err != nil {
+				t.Fatal(err)
+			}
+			router.AddConsumerHandler("match", "match", &projector.Subscriber{Runner: runner, Attempts: 2}, projector.Handle(handle))
+			background(t, func(ctx context.Context) error { return router.Run(ctx) })
+			testkit.Eventually(t, "it stops", func() bool { return strings.Contains(logged.String(), "leadership given up") })
+			for line := range strings.Lines(logged.String()) {
+				tells := strings.Contains(line, why)
+				if of := strings.Contains(line, "event not handled") || strings.Contains(line, "leadership given up"); tells != of {
+					t.Errorf("this line is to tell why: %t, and does: %t: %s", of, tells, line)
+				}
+			}
+		})
+	}
 }
 
 func TestAnUnreadableEventIsNotSkippedByAPolicy(t *testing.T) {
