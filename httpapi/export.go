@@ -10,12 +10,15 @@ import (
 
 // Export answers with NDJSON or CSV of any length, which Write writes as fast as the
 // caller takes it. Its deadline moves on with every piece, up to a last one. Where
-// Write fails after something was sent, the connection is cut, so that nobody
-// takes a part for the whole.
+// Write fails after something was sent, that is logged and the connection is cut, so
+// that nobody takes a part for the whole.
 type Export struct {
 	Now   func() time.Time
 	Write func(io.Writer) error
 }
+
+// brokenOff is the panic of an answer of which a part was sent.
+type brokenOff struct{ err error }
 
 // VisitListHistoryResponse answers a request for a history.
 func (e Export) VisitListHistoryResponse(w http.ResponseWriter) error { return e.visit(w, mediaLines) }
@@ -37,7 +40,7 @@ func (e Export) visit(w http.ResponseWriter, media string) error {
 		err = buffered.Flush()
 	}
 	if err != nil && to.begun {
-		panic(http.ErrAbortHandler)
+		panic(brokenOff{err})
 	}
 	return err
 }

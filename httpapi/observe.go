@@ -46,7 +46,14 @@ func (e *edge) observe(next http.Handler) http.Handler {
 }
 
 func (e *edge) recover(w *recorder, r *http.Request) {
-	switch v := recover(); v {
+	v := recover()
+	if cut, ok := v.(brokenOff); ok {
+		if r.Context().Err() == nil { // else the caller has gone
+			e.o.Logger.ErrorContext(r.Context(), "answer broken off", slog.Any("error", cut.err), requestAttr(r.Context()))
+		}
+		v = http.ErrAbortHandler
+	}
+	switch v {
 	case nil:
 	case http.ErrAbortHandler:
 		panic(v)

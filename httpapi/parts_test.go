@@ -203,6 +203,37 @@ func testExportDeadline(t *testing.T, pause time.Duration, whole bool) {
 	near.Close()
 }
 
+// What has begun cannot be answered otherwise any more: the log alone says why it ends.
+func TestWhyAnExportIsBrokenOffIsLoggedOnce(t *testing.T) {
+	for sent, want := range map[int]string{0: `"code":"building"`, 256 << 10: "unexpected EOF"} {
+		e := serve(t, nil)
+		e.service.export = func(w io.Writer) error {
+			if _, err := w.Write(bytes.Repeat([]byte("x"), sent)); err != nil {
+				return err
+			}
+			return fault.New(fault.Unavailable, "building", "The model is away.")
+		}
+		r, err := http.NewRequestWithContext(t.Context(), "GET", e.url+"/api/v1/clients/"+mine+"/history", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer full")
+		r.Header.Set("Accept", "application/x-ndjson")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if came := fmt.Sprint(string(got), err); !strings.Contains(came, want) {
+			t.Errorf("after %d bytes it ends with %s", sent, came[max(0, len(came)-200):])
+		}
+		if n := strings.Count(e.log.String(), "The model is away."); n != min(sent, 1) {
+			t.Errorf("after %d bytes why is logged %d times", sent, n)
+		}
+	}
+}
+
 // serveOne is a connection to an edge.
 func serveOne(t *testing.T, e *edge) net.Conn {
 	t.Helper()

@@ -101,16 +101,12 @@ func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io
 	return x.to.Head(head.JWS)
 }
 
-// Serve is Export for a caller that only sees that it ends early: why is logged.
+// Serve is Export for the answer to a request, which nobody asks for again once it has begun.
 // Faults: building, history_changed, quarantined, stale.
 func (a *Auditor) Serve(ctx context.Context, client id.Client, open bool, to io.Writer) error {
 	waits := *a
-	waits.History.AtOnce = false // nobody asks again for an answer that has begun
-	err := waits.Export(ctx, client, open, to, nil)
-	if err != nil && ctx.Err() == nil {
-		a.Logger.ErrorContext(ctx, "export of a history broken off", "client", client, "error", err)
-	}
-	return err
+	waits.History.AtOnce = false
+	return waits.Export(ctx, client, open, to, nil)
 }
 
 // export is under way: all events below next are written.
