@@ -294,7 +294,7 @@ const mark = "// Faults: "
 
 // without is a comment without the lines that say the faults, which are its last.
 func without(comment []string) []string {
-	i := slices.IndexFunc(comment, func(line string) bool { return strings.HasPrefix(line, mark) })
+	i := slices.IndexFunc(comment, func(line string) bool { return strings.HasPrefix(line+" ", mark) }) // it may name none
 	if i < 0 {
 		return comment
 	}
