@@ -334,7 +334,7 @@ func end(stretch []eventstore.Recorded) eventstore.Position {
 	return stretch[len(stretch)-1].Position
 }
 
-// tipOf is the end of a stream whose newest events are given, the last first.
+// versionOf is the end of a stream whose newest events are given, the last first.
 func versionOf(stream eventstore.Stream, newest []eventstore.Recorded) (eventstore.StreamVersion, error) {
 	if len(newest) == 0 {
 		return eventstore.NewStreamVersion(stream), nil

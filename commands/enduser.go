@@ -278,6 +278,27 @@ func (c *Commands) DestroyKey(ctx context.Context, client id.Client, subject str
 	return nil
 }
 
+// FindUser returns the id of a user that is there, or fails with a fault of
+// kind Missing.
+// Faults: busy, invalid, user_unknown.
+func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) (user id.User, err error) {
+	err = c.withUser(ctx, client, ref, func(found id.User) error {
+		last, err := c.newestOfUser(ctx, client, found)
+		switch {
+		case err != nil:
+			return err
+		case len(last) == 0:
+			return domain.ErrUserUnknown()
+		}
+		if _, erased := last[0].Event.(event.EndUserErased); erased {
+			return errErased
+		}
+		user = found
+		return nil
+	})
+	return user, err
+}
+
 // withUser finds the user that a reference names and does something with it.
 // A user that is not there, or was erased, is a fault of kind Missing.
 func (c *Commands) withUser(ctx context.Context, client id.Client, ref UserRef, do func(id.User) error) error {

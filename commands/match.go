@@ -307,27 +307,6 @@ func (c *Commands) withoutLayer(ctx context.Context, client id.Client) (event.Wi
 	return event.Within{MatchRule: company.Settings.MatchRule}, nil
 }
 
-// FindUser returns the id of a user that is there, or fails with a fault of
-// kind Missing.
-// Faults: busy, invalid, user_unknown.
-func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) (user id.User, err error) {
-	err = c.withUser(ctx, client, ref, func(found id.User) error {
-		last, err := c.Log.ReadBack(ctx, eventstore.UserStream(client, found), eventstore.End, 1)
-		switch {
-		case err != nil:
-			return err
-		case len(last) == 0:
-			return domain.ErrUserUnknown()
-		}
-		if _, erased := last[0].Event.(event.EndUserErased); erased {
-			return errErased
-		}
-		user = found
-		return nil
-	})
-	return user, err
-}
-
 // recordMatches records the matches of a user, each once however often it is
 // told to start again.
 func (c *Commands) recordMatches(ctx context.Context, call Call, user id.User, compute func() ([]event.MatchComputed, error)) (Matches, error) {
