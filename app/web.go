@@ -122,7 +122,7 @@ func (a *App) Traveller() *travel.Traveller {
 const (
 	// limit: imports | batches of imports, 512 lines or 1 MiB, and changes of 32 KiB or more, that are appended and cannot be read yet | one a processor, {importSlices} at least, half of them of a client | the import or request waits, for each {importPatience} at most
 	importSlices = 2
-	// limit: imports | batches and changes that wait for their turn to be appended | {importsWaiting} | the import or request ends with 503 `busy`
+	// limit: imports | batches of imports, and changes of 32 KiB or more, that wait to be appended, all clients | {importsWaiting} | 503 `busy`
 	importsWaiting = 1_024
 	importPatience = 2 * time.Second
 )

@@ -18,7 +18,7 @@ import (
 )
 
 // maxLine is how long a line may be that is typed.
-// limit: tools | an address or a password that is typed | {maxLine B}
+// limit: tools | an address or a password that is typed | {maxLine B}, what is longer is refused
 const maxLine = 4096
 
 func (e environ) loginCommand() *cobra.Command {

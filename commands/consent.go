@@ -138,7 +138,7 @@ const (
 	resolveWorkers = 32
 	// limit: commands | users of "all" that one statement looks up | {usersAtOnce}
 	usersAtOnce = 5_000 // users of "all" that are looked up in one statement
-	// limit: commands | wrong references that a refusal names | {maxFields}
+	// limit: requests | wrong references to users that a refusal names | {maxFields} | the rest is left out
 	maxFields = 100 // wrong references that a refusal names
 )
 

@@ -16,7 +16,7 @@ import (
 const (
 	// limit: commands | campaigns that a process remembers | {maxLedgers}
 	maxLedgers = 1_000 // campaigns that a process remembers; more only while they are all at work
-	// limit: commands | requests to one campaign that wait | {maxWaiting}
+	// limit: client | requests to one campaign that wait, on one process | {maxWaiting} | 503 `busy`
 	maxWaiting = 2_000 // requests to one campaign
 	// limit: commands | requests to one campaign that share an append | {maxRound}
 	maxRound     = 200 // requests that share an append

@@ -26,7 +26,7 @@ const Path = "/console/"
 const Policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // largestForm bounds what a form sends, in bytes; a file that is imported streams.
-// limit: edge | a form of the console | {largestForm B}; a file that is imported streams
+// limit: requests | a form of the console | {largestForm B}; a file that is imported streams | 400, on a page that says so
 const largestForm = 1 << 20
 
 //go:embed pages/*.tmpl

@@ -214,5 +214,5 @@ func (c *Clock) Pass(e event.SegmentsTimePassed) []event.Event {
 }
 
 // timeStep is how far time passes at least, for the segments of a client.
-// limit: client | moments at which time alone moves users between segments | 1 a second | it moves them a moment later
+// limit: client | how often users come into segments, or leave them, because time has passed | once a second | they do so with the next second
 const timeStep = time.Second

@@ -17,7 +17,7 @@ const (
 	WebhookPaused = "paused"
 )
 
-// limit: client | event types of a subscription | all that there are | 422 `invalid`
+// limit: client | event types that a subscription names | each that there is, once | 422 `invalid`
 
 // maxWebhooks is how many subscriptions a client may have.
 // limit: client | webhook subscriptions | {maxWebhooks} | 409 `too_many_webhooks`

@@ -129,7 +129,7 @@ func (m Sessions) Find(ctx context.Context, client id.Client, session id.Session
 }
 
 // seenEvery is how often it is noted that a session was used.
-// limit: edge | how exactly it is known when a session was last used | {seenEvery}
+// limit: edge | how far `last_seen_at` of a session may be behind its last use | {seenEvery}
 const seenEvery = 5 * time.Minute
 
 const (

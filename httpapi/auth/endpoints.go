@@ -21,7 +21,7 @@ const (
 	freeSignUps = 20
 	// limit: tries | logging in to one account from one network | {freeLoginsOfBoth} failures | {longPause} | `too_many_attempts`
 	freeLoginsOfBoth = 10
-	// limit: tries | logging in from one network, polls of that pause included | {freeLoginsOfNetwork} failures | {longPause} | `too_many_attempts`
+	// limit: tries | logging in from one network, to any account | {freeLoginsOfNetwork} failures, tries during a pause included | {longPause} | `too_many_attempts`
 	freeLoginsOfNetwork = 50
 	// limit: tries | logging in to one account from all networks | {freeLogins} failures | {shortPause} | `too_many_attempts`
 	freeLogins = 100

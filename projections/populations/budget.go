@@ -26,7 +26,7 @@ type holding struct {
 // clientPart is the part of the memory of all populations that one client's may take. Those
 // of a client and its sandboxes together have more only while nobody else needs it.
 //
-// limit: client | users that are compared | those that fit into 1/{clientPart} of what all may take, two fifths of the process's memory | 409 `population_too_large`
+// limit: client | users that are compared | those whose traits fit into 1/{clientPart} of the memory for the users of all clients, which is two fifths of the process's | 409 `population_too_large`
 const clientPart = 2
 
 // grow takes more for what has, or will have, a size, or gives some back; for is
