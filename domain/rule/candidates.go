@@ -10,7 +10,7 @@ const (
 	// limit: requests | candidates that a filter of matches and feeds looks at, the best first | {maxCandidates} | `truncated` with matches
 	maxCandidates = 50_000
 	// maxFilterSteps is some 3 s: 50,000 candidates of 1 KiB take half of it.
-	// limit: requests | steps of such a filter for one answer, with two for each byte of the candidates' traits | {maxFilterSteps} | `truncated` with matches
+	// limit: requests | steps of a filter of matches and feeds for one answer, two of them for each byte of the candidates' traits | {maxFilterSteps} | `truncated` with matches
 	maxFilterSteps = 300_000_000
 	// widening is by how much more of them are looked at where too few were named.
 	widening = 8
