@@ -69,7 +69,7 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 		total = &schema.Users
 	}
 	return p.show("users", "Users", say("common.users"), map[string]any{
-		"Users": found.Data, "Find": find, "Filter": params.Filter, "Total": total, "Columns": columns(found.Data),
+		"Users": found.Data, "Find": find, "Filter": params.Filter, "Total": total, "Columns": columns(found.Data, schema),
 		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview, "Build": build, "Named": named, "Later": count,
 	})
 }
@@ -106,14 +106,25 @@ func next(at string, asked url.Values, cursor *string) string {
 	return Path + at + "?" + asked.Encode()
 }
 
-// columns are the traits that most users of a page have, at most four.
-func columns(users []kindred.User) []string {
+// columns are the traits that most users of a page have, at most four, and none that is sensitive, in it or
+// below it: before traits were learnt that is not known, and there are none.
+func columns(users []kindred.User, schema *kindred.TraitSchema) []string {
+	if schema == nil {
+		return nil
+	}
 	count := map[string]int{}
 	for _, u := range users {
 		for name, v := range u.Traits {
 			if _, deep := v.(map[string]any); !deep {
 				count[name]++
 			}
+		}
+	}
+	for _, t := range schema.Traits {
+		if t.Sensitive {
+			top, _, _ := strings.Cut(t.Path, ".")
+			delete(count, t.Path)
+			delete(count, top)
 		}
 	}
 	names := slices.SortedFunc(maps.Keys(count), func(a, b string) int {

@@ -5269,7 +5269,7 @@ type TraitOverride struct {
 	// Ignore It takes part in nothing.
 	Ignore *bool `json:"ignore,omitempty"`
 
-	// Sensitive It is data of a special category: it takes part in nothing, and its values are shown nowhere.
+	// Sensitive It is data of a special category: it takes part in nothing, and its values stand in the users' own traits alone. What earlier runs found of it stands until the next.
 	Sensitive *bool `json:"sensitive,omitempty"`
 
 	// Type `excluded` is what cannot be compared: free text, identifiers, mixed types.

@@ -5190,7 +5190,8 @@ type TraitDrift struct {
 type TraitOverride struct {
 	// It takes part in nothing.
 	Ignore *bool `json:"ignore,omitzero"`
-	// It is data of a special category: it takes part in nothing, and its values are shown nowhere.
+	// It is data of a special category: it takes part in nothing, and its values stand in the users'
+	// own traits alone. What earlier runs found of it stands until the next.
 	Sensitive *bool `json:"sensitive,omitzero"`
 	// `excluded` is what cannot be compared: free text, identifiers, mixed types.
 	Type *TraitType `json:"type,omitzero"`

@@ -5335,7 +5335,10 @@ export interface TraitDrift {
 export interface TraitOverride {
   /** It takes part in nothing. */
   ignore?: boolean;
-  /** It is data of a special category: it takes part in nothing, and its values are shown nowhere. */
+  /**
+   * It is data of a special category: it takes part in nothing, and its values stand in the users'
+   * own traits alone. What earlier runs found of it stands until the next.
+   */
   sensitive?: boolean;
   /** `excluded` is what cannot be compared: free text, identifiers, mixed types. */
   type?: TraitType;

@@ -2627,7 +2627,8 @@ class TraitOverride(TypedDict):
     """A decision about a trait."""
     # It takes part in nothing.
     ignore: NotRequired[bool]
-    # It is data of a special category: it takes part in nothing, and its values are shown nowhere.
+    # It is data of a special category: it takes part in nothing, and its values stand in the users'
+    # own traits alone. What earlier runs found of it stands until the next.
     sensitive: NotRequired[bool]
     # `excluded` is what cannot be compared: free text, identifiers, mixed types.
     type: NotRequired[TraitType]
