@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"kindred/sdk/go"
+	kindred "kindred/sdk/go"
 )
 
 // A list of users shows nothing sensitive unasked, in a trait or below it.
