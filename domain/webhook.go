@@ -202,14 +202,15 @@ func checkSubscription(types []string, secret *event.Personal) error {
 }
 
 // wrongSecret says why a text cannot be a signing secret. One that begins with
-// whsec_ is a key of Standard Webhooks: base64 with padding, as its libraries read.
+// whsec_ is a key of Standard Webhooks: base64 with padding, as all of its libraries read:
+// some take neither line breaks nor spare bits that are set.
 func wrongSecret(secret string) string {
 	encoded, standard := strings.CutPrefix(secret, "whsec_")
-	key, err := base64.StdEncoding.DecodeString(encoded)
+	key, err := base64.StdEncoding.Strict().DecodeString(encoded)
 	switch {
 	case secret == "" || len(secret) > maxSecret:
 		return "must have 1 to 1024 bytes"
-	case standard && (err != nil || len(key) == 0):
+	case standard && (err != nil || len(key) == 0 || strings.ContainsAny(encoded, "\r\n")):
 		return "must go on with base64 after whsec_, as in whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw"
 	}
 	return ""
