@@ -162,6 +162,25 @@ func TestAnswersWithoutAPlaceAreBounded(t *testing.T) {
 	})
 }
 
+func TestTheMediaTypeThatIsWantedMostIsAnswered(t *testing.T) {
+	op := &operation{exports: mediaCSV}
+	for accept, want := range map[string]bool{
+		"": false, "text/html": false, "*/*": false, "application/json": false,
+		"text/csv": true, "Text/CSV; charset=utf-8": true, "text/csv;": true, "text/html, text/csv;q=0.5": true,
+		"text/csv;q=0": false, "text/csv; Q=0.000": false, "text/csv;q=most": false, "text/csv;q=NaN": false,
+		"application/json, text/csv;q=0.1": false, "text/csv;q=0.1, application/json": false, "text/csv;q=0.9, */*;q=0.8": true,
+		"application/json;q=0.5, text/csv": true, "application/json;q=0, text/csv;q=0.1": true,
+		"text/csv, application/json": true, "application/json, text/csv": false,
+	} {
+		if got := op.wantsExport([]string{accept}); got != want {
+			t.Errorf("%s: %t", accept, got)
+		}
+	}
+	if op.wantsExport([]string{"application/json", "text/csv;q=0.1"}) {
+		t.Error("a second header is not measured by the first")
+	}
+}
+
 func TestEachRequestHasItsClass(t *testing.T) {
 	t.Parallel()
 	a := Handler(nil, Options{Metrics: prometheus.NewRegistry()}).(*admission)

@@ -3,9 +3,11 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -184,14 +186,26 @@ func newRequirement(doc *openapi3.T, names openapi3.SecurityRequirement) (r requ
 const mediaLines = "application/x-ndjson"
 
 // wantsExport says whether a caller that sent these asks for the whole, where the
-// operation has that.
-func (op *operation) wantsExport(accept []string) bool {
-	return op.exports != "" && slices.ContainsFunc(accept, func(accepted string) bool {
-		return slices.ContainsFunc(strings.Split(accepted, ","), func(one string) bool {
-			media, _, _ := strings.Cut(one, ";")
-			return strings.EqualFold(strings.TrimSpace(media), op.exports)
-		})
-	})
+// operation has that: more than JSON, by q, or as much and named before it.
+func (op *operation) wantsExport(accept []string) (export bool) {
+	if op.exports == "" {
+		return false
+	}
+	most := 0.0
+	for one := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		media, parameters, _ := mime.ParseMediaType(one)
+		q := 1.0
+		if text, given := parameters["q"]; given {
+			q, _ = strconv.ParseFloat(text, 64) // what is no number is a refusal
+		}
+		switch media {
+		case op.exports, "application/json", "application/*", "*/*":
+			if q > most {
+				most, export = q, media == op.exports
+			}
+		}
+	}
+	return export
 }
 
 // header names that the contract shares between operations.
