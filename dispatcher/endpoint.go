@@ -26,8 +26,9 @@ type endpoint struct {
 	Headers          *sealed  // its own headers; nil: none
 	Controls         event.EndpointControls
 	CancelledThrough eventstore.Position
-	Skipped          int64 // what this batch adds
-	Filtered         int64 // the same
+	DroppedTypes     map[string]eventstore.Position // the same for one type, while it was not wanted
+	Skipped          int64                          // what this batch adds
+	Filtered         int64                          // the same
 
 	changedAt time.Time // zero where this batch did not change it
 }
@@ -115,11 +116,24 @@ func (e *endpoint) stop(rec eventstore.Recorded, state string) {
 	e.CancelledThrough = rec.Position
 }
 
+// choose changes the types. What waits of one that is no longer wanted is cancelled, even if
+// the type comes back. It says whether there is such a type.
+func (e *endpoint) choose(rec eventstore.Recorded, types []string) (dropped bool) {
+	for _, t := range e.EventTypes {
+		if !slices.Contains(types, t) {
+			e.DroppedTypes[t] = rec.Position
+			dropped = true
+		}
+	}
+	e.EventTypes = types
+	return dropped
+}
+
 func (e *endpoint) wants(eventType string) bool { return slices.Contains(e.EventTypes, eventType) }
 
 const selectEndpoints = `
 SELECT webhook, client, sealed_url, url, event_types, state, secrets, headers, respect_retry_after, disable_after_seconds,
-	max_per_second, ordered, ed25519, filter, cancelled_through
+	max_per_second, ordered, ed25519, filter, cancelled_through, dropped_types
 FROM dispatch_endpoints
 WHERE client = ANY($1) AND state <> 'removed'
 ORDER BY client, webhook`
@@ -127,20 +141,21 @@ ORDER BY client, webhook`
 func scanEndpoint(row pgx.CollectableRow) (*endpoint, error) {
 	e := new(endpoint)
 	err := row.Scan(&e.Webhook, &e.Client, &e.Address.Sealed, &e.Address.Clear, &e.EventTypes, &e.State, &e.Secrets, &e.Headers,
-		&e.Controls.RespectRetryAfter, &e.Controls.DisableAfter, &e.Controls.MaxPerSecond, &e.Controls.Ordered, &e.Controls.Ed25519, &e.Controls.Filter, &e.CancelledThrough)
+		&e.Controls.RespectRetryAfter, &e.Controls.DisableAfter, &e.Controls.MaxPerSecond, &e.Controls.Ordered, &e.Controls.Ed25519, &e.Controls.Filter, &e.CancelledThrough, &e.DroppedTypes)
 	return e, err
 }
 
 const upsertEndpoint = `
 INSERT INTO dispatch_endpoints (webhook, client, url, event_types, state, secrets, cancelled_through, sweeping, skipped, changed_at, sealed_url,
-	headers, respect_retry_after, disable_after_seconds, max_per_second, ordered, ed25519, filter, filtered)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+	headers, respect_retry_after, disable_after_seconds, max_per_second, ordered, ed25519, filter, filtered, dropped_types)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $5 <> 'active', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 ON CONFLICT (client, webhook) DO UPDATE SET
 	url = excluded.url, sealed_url = excluded.sealed_url, event_types = excluded.event_types, state = excluded.state, secrets = excluded.secrets,
 	headers = excluded.headers, respect_retry_after = excluded.respect_retry_after, disable_after_seconds = excluded.disable_after_seconds,
 	max_per_second = excluded.max_per_second, ordered = excluded.ordered, ed25519 = excluded.ed25519, filter = excluded.filter, held_until = NULL,
-	sweeping = dispatch_endpoints.sweeping OR excluded.cancelled_through <> dispatch_endpoints.cancelled_through,
-	cancelled_through = excluded.cancelled_through,
+	sweeping = dispatch_endpoints.sweeping OR excluded.cancelled_through <> dispatch_endpoints.cancelled_through
+		OR excluded.dropped_types <> dispatch_endpoints.dropped_types,
+	cancelled_through = excluded.cancelled_through, dropped_types = excluded.dropped_types,
 	skipped = dispatch_endpoints.skipped + excluded.skipped, filtered = dispatch_endpoints.filtered + excluded.filtered, changed_at = excluded.changed_at`
 
 const addSkipped = `
@@ -177,7 +192,7 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 		}
 		batch.Queue(upsertEndpoint, e.Webhook, e.Client, e.Address.Clear, e.EventTypes, e.State, secrets,
 			e.CancelledThrough, e.Skipped, e.changedAt, e.Address.Sealed,
-			e.Headers, e.Controls.RespectRetryAfter, e.Controls.DisableAfter, e.Controls.MaxPerSecond, e.Controls.Ordered, e.Controls.Ed25519, e.Controls.Filter, e.Filtered)
+			e.Headers, e.Controls.RespectRetryAfter, e.Controls.DisableAfter, e.Controls.MaxPerSecond, e.Controls.Ordered, e.Controls.Ed25519, e.Controls.Filter, e.Filtered, e.DroppedTypes)
 	}
 	if len(idle) > 0 {
 		batch.Queue(addSkipped, clients, idle, skipped, filtered)

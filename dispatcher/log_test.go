@@ -251,8 +251,12 @@ func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	choose := func(eventType string) eventstore.Recorded {
+		return r.recorded(client, event.WebhookChanged{Webhook: webhook, WebhookAddress: event.At("http://a.example"), EventTypes: []string{eventType}})
+	}
 	r.apply(subscribed, r.match(client),
-		r.recorded(client, event.WebhookPaused{Webhook: webhook}), r.recorded(client, event.WebhookResumed{Webhook: webhook}))
+		r.recorded(client, event.WebhookPaused{Webhook: webhook}), r.recorded(client, event.WebhookResumed{Webhook: webhook}),
+		choose("clustering.failed"), choose(matchType))
 	r.endAs(cancelled, 1)
 	for i, pauses := range []bool{false, true} {
 		if got, err := r.manual().recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != 1 {

@@ -147,7 +147,7 @@ WITH source AS (
 	LIMIT 1
 ), made AS (
 	INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, test, external_ids, redelivery_of, trace)
-	SELECT $4, e.client, e.webhook, s.event, e.cancelled_through, s.event_type, s.body, s.occurred_at, s.test, s.external_ids, $3, $5
+	SELECT $4, e.client, e.webhook, s.event, greatest(e.cancelled_through, e.dropped_types ->> s.event_type), s.event_type, s.body, s.occurred_at, s.test, s.external_ids, $3, $5
 	FROM source s, dispatch_endpoints e WHERE e.client = $1 AND e.webhook = $2 AND e.state = 'active'
 	RETURNING redelivery_of
 ), known AS (
@@ -212,10 +212,10 @@ WITH taken AS (
 	UPDATE dispatch_deliveries d SET recovered = true
 	FROM unnest($3::text[], $4::text[]) AS t (delivery, again), dispatch_endpoints e
 	WHERE d.delivery = t.delivery AND d.client = $1 AND d.webhook = $2 AND e.client = $1 AND e.webhook = $2 AND e.state = 'active'
-	RETURNING t.again, d.client, d.webhook, d.event, e.cancelled_through, d.event_type, d.body, d.occurred_at, d.external_ids, d.delivery, d.made
+	RETURNING t.again, d.client, d.webhook, d.event, greatest(e.cancelled_through, e.dropped_types ->> d.event_type) AS position, d.event_type, d.body, d.occurred_at, d.external_ids, d.delivery, d.made
 )
 INSERT INTO dispatch_queue (delivery, client, webhook, event, position, event_type, body, occurred_at, external_ids, redelivery_of, trace)
-SELECT again, client, webhook, event, cancelled_through, event_type, body, occurred_at, external_ids, delivery, $5
+SELECT again, client, webhook, event, position, event_type, body, occurred_at, external_ids, delivery, $5
 FROM taken ORDER BY occurred_at, made`
 )
 

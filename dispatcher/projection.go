@@ -219,6 +219,7 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 		e = &endpoint{
 			Webhook: webhook, Client: rec.Client, State: active,
 			Address: addressOf(rec, subscribed.WebhookAddress), EventTypes: subscribed.EventTypes, changedAt: b.really(rec),
+			DroppedTypes: map[string]eventstore.Position{},
 		}
 		e.rotate(rec, subscribed.Secret, b.really(rec))
 		b.add(e)
@@ -230,7 +231,8 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 	e.changedAt = b.really(rec)
 	switch changed := rec.Event.(type) {
 	case event.WebhookChanged:
-		e.Address, e.EventTypes = addressOf(rec, changed.WebhookAddress), changed.EventTypes
+		e.Address = addressOf(rec, changed.WebhookAddress)
+		b.stopped = e.choose(rec, changed.EventTypes) || b.stopped
 	case event.WebhookHeadersSet:
 		e.Headers = nil
 		if changed.Headers != nil {

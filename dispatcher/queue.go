@@ -79,8 +79,9 @@ type job struct {
 }
 
 // isCancelled, of a delivery q and its endpoint e: a pause or a removal came after
-// its event, or its type is not subscribed to any more.
-const isCancelled = `(q.position < e.cancelled_through OR NOT q.test AND q.event_type <> ALL (e.event_types))`
+// its event, or its type is not subscribed to any more, or was not for a time.
+const isCancelled = `(q.position < e.cancelled_through OR NOT q.test
+	AND (q.event_type <> ALL (e.event_types) OR q.position < coalesce(e.dropped_types ->> q.event_type, '')))`
 
 // An endpoint that is ordered or has a rate belongs to one worker, until that is dead.
 // The rows are locked until the claim is made, so that what it reads is what the
@@ -278,22 +279,22 @@ func (q *queue) discover(ctx context.Context, after [attemptKinds]id.Webhook) (f
 	return found, nil
 }
 
-// sweepQueue makes the retries of stopped endpoints due, so that they are
-// claimed and cancelled now instead of at their time. What is leased is left to
+// sweepQueue makes the cancelled retries of endpoints due, so that they are
+// claimed and end now instead of at their time. What is leased is left to
 // the worker that holds it.
 const sweepQueue = `
 WITH stopped AS (
-	SELECT client, webhook, cancelled_through FROM dispatch_endpoints WHERE sweeping ORDER BY client, webhook LIMIT 100
+	SELECT client, webhook, cancelled_through, event_types, dropped_types FROM dispatch_endpoints WHERE sweeping ORDER BY client, webhook LIMIT 100
 ), waiting AS (
-	SELECT s.client, q.delivery FROM stopped s CROSS JOIN LATERAL (
-		SELECT delivery FROM dispatch_queue
-		WHERE webhook = s.webhook AND failed > 0 AND due_at > now() AND leased_until IS NULL AND position < s.cancelled_through
-		ORDER BY due_at LIMIT 1000 FOR UPDATE SKIP LOCKED) q
+	SELECT e.client, w.delivery FROM stopped e CROSS JOIN LATERAL (
+		SELECT delivery FROM dispatch_queue q
+		WHERE webhook = e.webhook AND failed > 0 AND due_at > now() AND leased_until IS NULL AND ` + isCancelled + `
+		ORDER BY due_at LIMIT 1000 FOR UPDATE SKIP LOCKED) w
 ), pulled AS (
 	UPDATE dispatch_queue q SET due_at = now() FROM waiting w WHERE q.client = w.client AND q.delivery = w.delivery RETURNING q.webhook
 )
 UPDATE dispatch_endpoints e SET sweeping = false FROM stopped s
-WHERE e.client = s.client AND e.webhook = s.webhook AND e.cancelled_through = s.cancelled_through
+WHERE e.client = s.client AND e.webhook = s.webhook AND e.cancelled_through = s.cancelled_through AND e.dropped_types = s.dropped_types
 	AND (SELECT count(*) FROM pulled p WHERE p.webhook = s.webhook) < 1000`
 
 func (q *queue) sweep(ctx context.Context) error {
