@@ -71,6 +71,8 @@ func (c *csvLines) next() error {
 	}
 	fields, err := c.parse(record)
 	switch {
+	case c.columns == nil && bytes.Count(record, []byte("\r")) > bytes.Count(record, []byte("\r\n")): // all of the file may be one line
+		return badCSV("The lines of the file end with CR alone. Save it with LF or CRLF at the end of each.")
 	case c.columns == nil && err != nil:
 		return badCSV("The header of the file cannot be read: %s.", err)
 	case c.columns == nil:

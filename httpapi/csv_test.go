@@ -74,11 +74,14 @@ func TestEachRecordOfCSVIsAUserOnItsLine(t *testing.T) {
 
 func TestAFileOfCSVWithoutAUsableHeaderIsRefused(t *testing.T) {
 	for file, detail := range map[string]string{
-		"":                  "The file has no header",
-		"a,b\n":             "has no column external_id",
-		"external_id,a,a\n": "columns 2 and 3 of the header have one name",
-		"external_id,\n":    "column 2 of the header has no name",
-		"external_id,\"a\n": "cannot be read",
+		"":                        "The file has no header",
+		"a,b\n":                   "has no column external_id",
+		"external_id,a,a\n":       "columns 2 and 3 of the header have one name",
+		"external_id,\n":          "column 2 of the header has no name",
+		"external_id,\"a\n":       "cannot be read",
+		"external_id,age\rx3,3\r": "Save it with LF or CRLF",
+		"external_id\rx3\r\"x\n":  "Save it with LF or CRLF",
+		"external_id" + strings.Repeat("\rx", maxRecord): "Save it with LF or CRLF",
 		"external_id" + strings.Repeat(",", 1024) + "\n": "1025 columns",
 	} {
 		_, err := io.ReadAll(newCSVLines(strings.NewReader(file)))
