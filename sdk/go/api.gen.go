@@ -237,7 +237,8 @@ func (r *AuthenticationAPI) GetSessionToken(ctx context.Context, body SessionTok
 // SignUp: Sign a company up.
 //
 // Creates the client and its owner, and logs the owner in. Who signs up again and again from one
-// network is told to wait: 429 `too_many_signups`.
+// network is told to wait: 429 `too_many_signups`. It takes no `Idempotency-Key`: a repetition is
+// refused with 409 `email_exists`, and the owner can log in.
 //
 // POST /auth/signup
 func (r *AuthenticationAPI) SignUp(ctx context.Context, body SignupRequest, opts ...Option) (*SignedUp, error) {
@@ -998,9 +999,11 @@ func (p ImportUsersParams) query() query {
 // One JSON object with `external_id` and `traits` a line, or CSV whose first line names the traits,
 // applied as it streams in. A line that is refused does not stop the rest. In CSV a column is
 // called `external_id`; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up
-// to 15 digits, and lists and objects of JSON are those, everything else is text. Repeating an
-// import is safe. With `async` the lines are kept, sealed, until they are applied in the
-// background, a client's imports one after the other; who is erased meanwhile is not brought back.
+// to 15 digits, and lists and objects of JSON are those, everything else is text. It takes no
+// `Idempotency-Key`: a repetition leaves the users as its lines say, and costs the work again; with
+// `async` it is an import of its own. With `async` the lines are kept, sealed, until they are
+// applied in the background, a client's imports one after the other; who is erased meanwhile is not
+// brought back.
 //
 // POST /api/v1/users/import
 func (r *UsersAPI) Import(ctx context.Context, lines io.Reader, params ImportUsersParams, opts ...Option) (*ImportResult, error) {
@@ -1012,9 +1015,11 @@ func (r *UsersAPI) Import(ctx context.Context, lines io.Reader, params ImportUse
 // One JSON object with `external_id` and `traits` a line, or CSV whose first line names the traits,
 // applied as it streams in. A line that is refused does not stop the rest. In CSV a column is
 // called `external_id`; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up
-// to 15 digits, and lists and objects of JSON are those, everything else is text. Repeating an
-// import is safe. With `async` the lines are kept, sealed, until they are applied in the
-// background, a client's imports one after the other; who is erased meanwhile is not brought back.
+// to 15 digits, and lists and objects of JSON are those, everything else is text. It takes no
+// `Idempotency-Key`: a repetition leaves the users as its lines say, and costs the work again; with
+// `async` it is an import of its own. With `async` the lines are kept, sealed, until they are
+// applied in the background, a client's imports one after the other; who is erased meanwhile is not
+// brought back.
 //
 // It returns once the lines are received; they are applied behind.
 //
