@@ -108,7 +108,7 @@ func TestEveryProofHoldsAndNoOther(t *testing.T) {
 	for size := int64(1); size <= int64(len(events)); size++ {
 		for i := range size {
 			from := i + 1
-			proof := audit.Proof{Head: heads[size], Ordinal: &i, Hash: events[i], FromSize: &from}
+			proof := audit.Proof{Head: heads[size], Size: &size, Root: &roots[size], Ordinal: &i, Hash: events[i], FromSize: &from}
 			var inclusionFailed, consistencyFailed error
 			proof.Inclusion, inclusionFailed = audit.Inclusion(nodes, i, size)
 			proof.Consistency, consistencyFailed = audit.Consistency(nodes, from, size)
@@ -136,6 +136,8 @@ func TestEveryProofHoldsAndNoOther(t *testing.T) {
 			refused("no beginning", nil, audit.ErrNoHead, func(*audit.Proof) {})
 			refused("the beginning of another client", []string{signed("cli_14hk8ls48pkqs04hk8ls48pkqs", from, roots[from])}, audit.ErrNoHead, func(*audit.Proof) {})
 			refused("another root", kept, audit.ErrProof, func(p *audit.Proof) { p.Head = signed(client, size, audit.Hash{}) })
+			refused("a root that the head does not say", kept, audit.ErrProof, func(p *audit.Proof) { p.Root = new(audit.Hash) })
+			refused("a size that the head does not say", kept, audit.ErrProof, func(p *audit.Proof) { p.Size = new(size + 1) })
 			refused("an unsigned head", kept, audit.ErrHead, func(p *audit.Proof) { p.Head = p.Head[:len(p.Head)-8] + "AAAAAAAA" })
 			if size > 1 {
 				refused("another place", kept, audit.ErrProof, func(p *audit.Proof) { p.Ordinal = new((i + 1) % size) })

@@ -13,6 +13,8 @@ import (
 // Proof is what GET history/proof answers.
 type Proof struct {
 	Head        string `json:"head"` // a JWS
+	Size        *int64 `json:"size"` // what the head says, for those who do not open it
+	Root        *Hash  `json:"root"` // the same
 	Ordinal     *int64 `json:"ordinal"`
 	Hash        Hash   `json:"hash"`        // of the event at Ordinal
 	Inclusion   []Hash `json:"inclusion"`   // the path from there to the root
@@ -42,6 +44,9 @@ func (p Proof) Verify(keys Keys, kept []string) (Proven, error) {
 	head, err := keys.Verify(p.Head)
 	if err != nil {
 		return Proven{}, err
+	}
+	if p.Size != nil && *p.Size != head.Size || p.Root != nil && *p.Root != head.Root {
+		return Proven{}, fmt.Errorf("its size or root is not the signed head's: %w", ErrProof)
 	}
 	proven := Proven{Head: head}
 	if p.Ordinal != nil {
