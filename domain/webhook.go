@@ -171,7 +171,7 @@ func (w *Webhook) exists() error {
 }
 
 // maxSecret bounds a signing secret, in bytes.
-// limit: client | secret of a webhook | {maxSecret} bytes | 422 `invalid`
+// limit: client | secret of a webhook | 512 characters, {maxSecret} bytes | 422 `invalid`
 const maxSecret = 1024
 
 // checkSubscription refuses event types outside the catalog and secrets that

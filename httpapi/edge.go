@@ -115,4 +115,4 @@ const writeTimeout = time.Minute
 
 // maxHeader bounds a request's first line and headers, in bytes.
 // limit: requests | first line and headers | {maxHeader B} | 431 `unreadable_request`
-const maxHeader = 16 << 10
+const maxHeader = 20 << 10

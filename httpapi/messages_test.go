@@ -100,6 +100,8 @@ func TestWhatTheServerCannotReadIsAProblemToo(t *testing.T) {
 		{"GET /api/v1/users HTTP/1.1\r\n\r\n", 400},
 		{"NONSENSE\r\n\r\n", 400},
 		{"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 40<<10) + "\r\n\r\n", 431},
+		{"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 20<<10-33) + "\r\n\r\n", 431},
+		{"POST /auth/token HTTP/1.1\r\nHost: x\r\nExpect: more\r\nContent-Length: 2\r\n\r\n{}", 417},
 		{"POST /auth/token HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
 	} {
 		request, status := unread.request, unread.status

@@ -22,6 +22,6 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		ConnState:         notes,
-		MaxHeaderBytes:    maxHeader,
+		MaxHeaderBytes:    maxHeader - 4<<10, // net/http takes 4 KiB more than that
 	}
 }

@@ -46,14 +46,18 @@ func (c *problemConn) CloseWrite() error {
 }
 
 // unreadHead is how net/http goes on after the status where it refuses what it
-// cannot read as a request, without a handler.
-var unreadHead = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
+// cannot read as a request, without a handler. unmet is how it begins where a request expects
+// what it does not know.
+var (
+	unreadHead = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
+	unmet      = []byte("HTTP/1.1 417 Expectation Failed\r\nConnection: close\r\n")
+)
 
 // Write implements [net.Conn].
 func (c *problemConn) Write(p []byte) (int, error) {
 	const version = "HTTP/1.1 "
 	line, _, _ := bytes.Cut(p, []byte("\r\n"))
-	if !bytes.HasPrefix(line, []byte(version)) || len(line) < len(version)+3 || !bytes.HasPrefix(p[len(line):], unreadHead) {
+	if !bytes.HasPrefix(line, []byte(version)) || len(line) < len(version)+3 || !bytes.HasPrefix(p[len(line):], unreadHead) && !bytes.HasPrefix(p, unmet) {
 		return c.Conn.Write(p)
 	}
 	status, err := strconv.Atoi(string(line[len(version) : len(version)+3]))
@@ -72,6 +76,8 @@ func unread(status int, request id.Request) []byte {
 	switch status {
 	case http.StatusRequestHeaderFieldsTooLarge:
 		detail = "The header is larger than " + strconv.Itoa(maxHeader>>10) + " KiB."
+	case http.StatusExpectationFailed:
+		detail = "The header Expect asks for what is not known here. Send 100-continue, or leave it out."
 	case http.StatusNotImplemented:
 		detail = "The body has a Transfer-Encoding that is not known here. Send it as it is, or chunked."
 	}
