@@ -61,7 +61,7 @@ func TestImports(t *testing.T) {
 
 	t.Run("lines create, merge and replace", func(t *testing.T) {
 		a := s.signUp()
-		got := a.send("POST", "/api/v1/users/import", `{"external_id":"ann","traits":{"a":1,"b":2}}`+"\r\n\n  \n"+`{"external_id":"bob"}`, ndjson)
+		got := a.send("POST", "/api/v1/users/import", "\ufeff"+`{"external_id":"ann","traits":{"a":1,"b":2}}`+"\r\n\n  \n"+`{"external_id":"bob"}`, ndjson)
 		wantShape(t, got.Body, "created number", "updated number", "failed number", "errors[]")
 		if got.Header.Get("X-Kindred-Position") == "" {
 			t.Error("no position")

@@ -204,7 +204,9 @@ func (l *lines) read() (commands.Imported, []byte, error) {
 		case len(line) == 0:
 			return commands.Imported{}, nil, io.EOF
 		}
-		l.n++
+		if l.n++; l.n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			return commands.Imported{Line: l.n}, bytes.Clone(line), nil
 		}
