@@ -154,7 +154,7 @@ func (c *Commands) PutUser(ctx context.Context, call Call, ref UserRef, wanted *
 			case u.ID == "":
 				return u.Create(creation(user, external, traits))
 			case call.IfNoneMatch:
-				return nil, errStale()
+				return nil, fault.New(fault.Stale, "stale", "There is such a user already.")
 			}
 			if external == "" {
 				has, err := c.open(ctx, history[0], "external_id")

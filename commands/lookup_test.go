@@ -216,7 +216,10 @@ func TestAUserIsPut(t *testing.T) {
 	refused("invalid")(put(call, "ext:u1", "u2", `{}`))
 	refused("user_unknown")(put(call, "usr_00000000000000000000000001", "", `{}`))
 	u := ok(true, `{"a":1}`)(put(none, "ext:u1", "u1", `{"a":1}`))
-	refused("stale")(put(none, "ext:u1", "", `{}`))
+	_, _, err := put(none, "ext:u1", "", `{}`)
+	if f := fault.As(err); f == nil || f.Code != "stale" || f.Detail != "There is such a user already." {
+		t.Errorf("%v", err)
+	}
 	ok(false, `{"a":1}`)(put(call, "ext:u1", "", `{"a":1}`))
 	ok(false, `{"b":2}`)(put(any, "ext:u1", "", `{"b":2}`))
 	ok(false, `{"c":3}`)(put(call, string(u.ID), "u1", `{"c":3}`))
