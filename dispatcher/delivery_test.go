@@ -146,7 +146,7 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 		"a time-out":             {"http://" + silent.Addr().String(), "no answer within the time-out", 200 * time.Millisecond},
 		"a refused connection":   {"http://" + closed.Addr().String(), "connection refused", patient},
 		"a bad certificate":      {untrusted.URL, "certificate", patient},
-		"a cut connection":       {cutting.URL, "EOF", patient},
+		"a cut connection":       {cutting.URL, "the receiver closed the connection without an answer", patient},
 		"a name without address": {"http://nowhere.invalid", "the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows", patient},
 		"a reset connection":     {resetting.URL, "reset by peer", patient},
 		"TLS that is none":       {"https://" + cutting.Listener.Addr().String(), "tls", patient},

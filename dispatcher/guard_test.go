@@ -69,7 +69,7 @@ func TestURLsAreCheckedWhenTheyAreGiven(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"http://example.com", "https://example.com/hook?token=x", "https://example.com:8443/", "https://8.8.8.8/", "https://[2606:4700::1111]:443/", "https://bücher.example/", "https://0x7f.example", "https://1.example.com.",
+		"http://example.com", "HTTPS://Example.com", "https://example.com/hook?token=x", "https://example.com:8443/", "https://8.8.8.8/", "https://[2606:4700::1111]:443/", "https://bücher.example/", "https://0x7f.example", "https://1.example.com.",
 	} {
 		if err := g.CheckURL(text); err != nil {
 			t.Errorf("%q: %v", text, err)

@@ -204,6 +204,8 @@ func describe(err error, status int) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer within the time-out"
+	case errors.Is(err, io.EOF):
+		return "the receiver closed the connection without an answer"
 	case err != nil:
 		return clean(outward(err).Error())
 	case status >= 300 && status < 400:

@@ -94,6 +94,7 @@ func TestOtherSchemas(t *testing.T) {
 			{Pointer: "/secret", Detail: "must be a string"},
 			{Pointer: "/url", Detail: "must be an http or https URL"},
 		}},
+		{"a scheme in capitals", webhooks, `{"url":"HTTPS://x","event_types":[]}`, []httpapi.FieldError{{Pointer: "/event_types", Detail: "must not be empty"}}},
 		{"items", webhooks, `{"url":"https://x","event_types":[]}`, []httpapi.FieldError{{Pointer: "/event_types", Detail: "must not be empty"}}},
 		{"too many fields", webhooks, `{"url":"https://x","event_types":["match.computed"],"headers":{"A":"1","B":"1","C":"1","D":"1","E":"1","F":"1","G":"1","H":"1","I":"1","J":"1","K":"1"}}`, []httpapi.FieldError{{Pointer: "/headers", Detail: "must have at most 10 fields"}}},
 		{"an item twice", webhooks, `{"url":"https://x","event_types":["match.computed","match.computed"]}`, []httpapi.FieldError{{Pointer: "/event_types", Detail: "must not hold an item twice"}}},
