@@ -76,6 +76,9 @@ func Verify(export io.Reader, keys Keys, kept []string, found func(Finding)) (Ve
 			text = append(long, part...)
 			long = long[:0]
 		}
+		if len(text) > 0 {
+			v.at++
+		}
 		if text = bytes.TrimSpace(text); len(text) > 0 {
 			v.line(text)
 		}
@@ -117,7 +120,6 @@ func (v *verifier) tell(e *Event, format string, args ...any) {
 }
 
 func (v *verifier) line(text []byte) {
-	v.at++
 	l, err := scan(text)
 	if err != nil {
 		v.tell(nil, "this is no line of an export: %v", err)
