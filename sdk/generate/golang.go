@@ -229,6 +229,9 @@ func golangName(t *typ) string {
 	case array:
 		return "[]" + golangName(t.Element)
 	case dictionary:
+		if t.Element.Kind == anything {
+			return "Object"
+		}
 		element := golangName(t.Element)
 		if t.Element.Nullable {
 			element = "*" + element

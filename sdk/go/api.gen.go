@@ -3773,7 +3773,7 @@ type HistoryPersonal struct {
 	// Where a user said what it consents to.
 	Source *string `json:"source,omitzero"`
 	// Free-form attributes.
-	Traits map[string]any `json:"traits,omitzero"`
+	Traits Object `json:"traits,omitzero"`
 	// Where a webhook delivers to.
 	URL *string `json:"url,omitzero"`
 }
@@ -3860,7 +3860,7 @@ type HistoryUser struct {
 	// Your own identifier of the user.
 	ExternalID *string `json:"external_id,omitzero"`
 	// Free-form attributes.
-	Traits map[string]any `json:"traits,omitzero"`
+	Traits Object `json:"traits,omitzero"`
 }
 
 // Import: An import that is applied in the background.
@@ -4272,7 +4272,7 @@ type NewUser struct {
 	// Your own identifier, without control characters.
 	ExternalID string `json:"external_id"`
 	// Free-form attributes.
-	Traits map[string]any `json:"traits,omitzero"`
+	Traits Object `json:"traits,omitzero"`
 }
 
 // NewWebhook: A subscription to make.
@@ -4419,7 +4419,7 @@ type ProjectionQuarantine struct {
 // PublicEvent: An event as webhooks tell of it, and its id.
 type PublicEvent struct {
 	// What the body of a delivery of this type carries as `data`.
-	Data map[string]any `json:"data"`
+	Data Object `json:"data"`
 	// What happened.
 	EventType EventType `json:"event_type"`
 	// The event, `evt_…`, as in `webhook-id` and in the history.
@@ -4435,7 +4435,7 @@ type PutUser struct {
 	// May be left out; else that of the user in the path.
 	ExternalID *string `json:"external_id,omitzero"`
 	// Free-form attributes.
-	Traits map[string]any `json:"traits,omitzero"`
+	Traits Object `json:"traits,omitzero"`
 }
 
 // Rebuild: A rebuild of your part of a read model.
@@ -5321,13 +5321,13 @@ type User struct {
 	// A time in UTC with microseconds (RFC 3339).
 	UpdatedAt time.Time `json:"updated_at"`
 	// Free-form attributes.
-	Traits map[string]any `json:"traits,omitzero"`
+	Traits Object `json:"traits,omitzero"`
 }
 
 // UserChange: Traits to change.
 type UserChange struct {
 	// Free-form attributes.
-	Traits map[string]any `json:"traits"`
+	Traits Object `json:"traits"`
 }
 
 // UserConsent: What a user has said of a layer.

@@ -159,6 +159,19 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 		return m.HeapAlloc, nil
 	case "client_id":
 		return d.client(c.Client).ClientID(ctx)
+	case "put_back":
+		users := []*kindred.User{}
+		for user, err := range d.client(c.Client).Users.List(ctx, kindred.ListUsersParams{}) {
+			if err != nil {
+				return nil, err
+			}
+			put, err := d.client(c.Client).Users.Put(ctx, user.ID, kindred.PutUser{Traits: user.Traits})
+			if err != nil {
+				return nil, err
+			}
+			users = append(users, put)
+		}
+		return users, nil
 	case "verify":
 		return verify(c)
 	case "sign":

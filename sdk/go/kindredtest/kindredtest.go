@@ -139,7 +139,7 @@ func (s *Server) usersAnswer(r *http.Request, body []byte) answer {
 	const users = "/api/v1/users"
 	var in struct {
 		ExternalID string         `json:"external_id"`
-		Traits     map[string]any `json:"traits"`
+		Traits     kindred.Object `json:"traits"`
 	}
 	name, one := strings.CutPrefix(r.URL.EscapedPath(), users+"/") // where an id holds no slash
 	if (r.Method == http.MethodPost && !one || r.Method == http.MethodPatch || r.Method == http.MethodPut) && json.Unmarshal(body, &in) != nil {

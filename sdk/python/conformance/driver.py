@@ -18,6 +18,7 @@ import httpx
 
 import kindred
 from kindred import AsyncKindred, Kindred, Verifier, sign, signed
+from kindred._json import encode
 from kindred.testing import FakeKindred
 
 Command = dict[str, Any]
@@ -28,7 +29,7 @@ ASIDE = ("verify", "sign", "signed", "memory", "fake", "fake_answer", "fake_refu
 
 def reply(id: int, **more: Any) -> None:
     with writing:
-        print(json.dumps({"id": id, **more}), flush=True)
+        print(encode({"id": id, **more}).decode(), flush=True)
 
 
 def seconds(options: dict[str, Any]) -> dict[str, Any]:
@@ -175,6 +176,8 @@ def act(clients: dict[str, Kindred], c: Command) -> Any:
         return f"{k!r} {k} {k._caller._s!r} {vars(k)!r}"
     if c["do"] == "client_id":
         return k.client_id()
+    if c["do"] == "put_back":
+        return [k.users.put(user["id"], {"traits": user["traits"]}) for user in k.users.list()]
     if c["do"] == "events":
         followed = Followed(c)
         for event in events_of(k, c):
@@ -206,6 +209,8 @@ async def act_async(clients: dict[str, AsyncKindred], c: Command) -> Any:
         return f"{k!r} {k} {k._caller._s!r} {vars(k)!r}"
     if c["do"] == "client_id":
         return await k.client_id()
+    if c["do"] == "put_back":
+        return [await k.users.put(user["id"], {"traits": user["traits"]}) async for user in k.users.list()]
     if c["do"] == "events":
         followed = Followed(c)
         async for event in events_of(k, c):

@@ -51,6 +51,11 @@ async function act(c: Command, signal: AbortSignal): Promise<unknown> {
       return process.memoryUsage().heapUsed;
     case "client_id":
       return k.clientId();
+    case "put_back": {
+      const users = [];
+      for await (const user of k.users.list()) users.push(await k.users.put(user.id, { traits: user.traits ?? {} }));
+      return users;
+    }
     case "verify": {
       const v = new Verifier({
         secrets: c.secrets ?? [],

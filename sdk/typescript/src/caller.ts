@@ -228,7 +228,7 @@ export class Caller {
       init.duplex = "half";
     } else if (r.body !== undefined) {
       headers.set("Content-Type", "application/json");
-      init.body = JSON.stringify(r.body);
+      init.body = JSON.stringify(r.body, finite);
     }
     const slow = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -452,6 +452,12 @@ function linesOf(lines: Lines<unknown>): string | Uint8Array | ReadableStream<Ui
       await from.return?.();
     },
   });
+}
+
+/** JSON has no such numbers, and null, which JSON.stringify writes, would take a trait away. */
+function finite(name: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) throw new UsageError(`${name} is a number that JSON has not`);
+  return value;
 }
 
 function lineOf(line: unknown): string {

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from ._json import encode, loads
 from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError, UsageError
 
 VERSION = "0.1.0"
@@ -211,10 +212,6 @@ def query_of(query: Mapping[str, Any]) -> dict[str, str]:
     return out
 
 
-def encode(body: Any) -> bytes:
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-
 def content_of(r: Request) -> bytes | None:
     """The body, but for lines that are not in memory."""
     if r.lines is not None:
@@ -264,7 +261,7 @@ def refusal(response: httpx.Response, said: bytes) -> RefusedError:
     problem = None
     if media_of(response) == "application/problem+json":
         try:
-            problem = json.loads(said)
+            problem = loads(said)
         except ValueError:
             pass  # it is told as something that was on the way
     retry_after = seconds_of(response.headers.get("Retry-After"))
@@ -280,7 +277,7 @@ def check_is_of(response: httpx.Response, want: str) -> None:
 def parsed(response: httpx.Response, content: bytes) -> Any:
     check_is_of(response, "application/json")
     try:
-        return json.loads(content)
+        return loads(content)
     except ValueError as cause:
         raise AnswerError("it is not JSON") from cause
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from typing import Any
 
 from . import types as t
 from ._common import LONGEST_LINE, REMEMBERED
+from ._json import loads
 from .errors import AnswerError
 
 
@@ -65,7 +65,7 @@ class EventParser:
 
 def _read(id: str, data: bytes) -> t.PublicEvent:
     try:
-        event: Any = {"id": id, **json.loads(data)}
+        event: Any = {"id": id, **loads(data)}
     except (ValueError, TypeError) as cause:
         raise AnswerError("an event is not JSON") from cause
     event["id"] = id

@@ -26,6 +26,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar, Union
 
 from . import _ed25519
+from ._json import loads
 from .errors import KindredError
 
 __all__ = ["Event", "Fault", "NotGenuineError", "Result", "User", "events", "fold", "frame", "heads", "users", "verified", "verify"]
@@ -242,7 +243,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parse(text: bytes | str) -> dict[str, Any]:
-    line = json.loads(text.decode() if isinstance(text, bytes) else text, object_pairs_hook=_once)
+    line = loads(text.decode() if isinstance(text, bytes) else text, object_pairs_hook=_once)
     if not isinstance(line, dict):
         raise ValueError("it is no object")
     return line
@@ -251,7 +252,7 @@ def _parse(text: bytes | str) -> dict[str, Any]:
 def _event(line: Mapping[str, Any]) -> Event:
     return Event(
         ordinal=line["ordinal"], id=line["id"], type=line["type"], version=line["version"], stream=line["stream"], revision=line["revision"],
-        recorded_at=datetime.fromisoformat(line["recorded_at"]), actor=line.get("actor", ""), data=json.loads(line["data"]), hash=line["hash"],
+        recorded_at=datetime.fromisoformat(line["recorded_at"]), actor=line.get("actor", ""), data=loads(line["data"]), hash=line["hash"],
         causation_id=line.get("causation_id", ""), correlation_id=line.get("correlation_id", ""), position=line.get("position", ""),
         personal=line.get("personal") or {}, erased=tuple(line.get("erased") or ()),
     )  # fmt: skip

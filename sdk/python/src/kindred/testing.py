@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from . import types as t
+from ._json import encode, loads
 from .webhooks import sign, signed
 
 __all__ = ["FakeKindred", "Received", "sign", "signed"]
@@ -98,7 +99,7 @@ class FakeKindred:
             return _refusal(501, "not_played", f'say what is answered: answer("{r.method}", "{r.path}", …)')
         if r.method in ("POST", "PUT", "PATCH"):
             try:
-                body: dict[str, Any] = json.loads(r.body)
+                body: dict[str, Any] = loads(r.body)
             except ValueError:
                 return _refusal(400, "invalid_json", "the body is no JSON")
             traits = body.get("traits") or {}
@@ -136,7 +137,7 @@ class FakeKindred:
         created = updated = 0
         for n, line in enumerate(r.body.splitlines(), 1):
             try:
-                one = json.loads(line)
+                one = loads(line)
                 external, traits = one["external_id"], one.get("traits") or {}
             except (ValueError, KeyError, TypeError, AttributeError):
                 errors.append({"line": n, "code": "invalid", "detail": "the line is no user", "errors": []})
@@ -174,7 +175,7 @@ def _handler(fake: FakeKindred) -> type[BaseHTTPRequestHandler]:
             status, body = fake._respond(request, url.path, self.headers.get("Content-Type") == "application/x-ndjson")
             self.send_response(status)
             self.send_header("X-Request-Id", "req_test")
-            content = b"" if body is None else json.dumps(body).encode()
+            content = b"" if body is None else encode(body)
             if body is not None:
                 self.send_header("Content-Type", "application/problem+json" if status >= 400 else "application/json")
             if status != 204:

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from . import _ed25519
 from . import types as t
+from ._json import loads
 from .errors import WebhookError
 
 __all__ = ["Event", "Verifier", "WebhookError", "sign", "signed"]
@@ -93,7 +94,7 @@ class Verifier:
 
     def _open(self, body: bytes) -> t.EventDelivery:
         try:
-            event = json.loads(body)
+            event = loads(body)
             typed = isinstance(event["event_type"], str) and bool(event["event_type"])
             client = event["data"].get("client_id")
         except (ValueError, KeyError, TypeError, AttributeError):
