@@ -22,10 +22,14 @@ const (
 )
 
 func standardSignature(secret, message string) string {
-	key := []byte(secret)
-	if len(secret) > 6 && secret[:6] == "whsec_" {
-		key, _ = base64.StdEncoding.DecodeString(secret[6:]) // the constants above
+	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_")) // the constants above
+	if !strings.HasPrefix(secret, "whsec_") {
+		key = []byte(secret)
 	}
+	return signatureBy(key, message)
+}
+
+func signatureBy(key []byte, message string) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(message))
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
@@ -134,6 +138,54 @@ func TestDeliveriesAreVerifiedThroughARotation(t *testing.T) {
 			if _, got := d.verify(signed(nil, oldSecret), command{"secrets": []string{oldSecret}, "now": moment + offset}); got != reason {
 				t.Errorf("after %d s it is refused as %q, want %q", offset, got, reason)
 			}
+		}
+	})
+}
+
+// TestASecretIsReadAsKindredReadsIt has secrets whose base64 is not what an encoder
+// writes, or is none.
+func TestASecretIsReadAsKindredReadsIt(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		for secret, key := range map[string]string{
+			"whsec_Zmlyc3Q=": "first", "whsec_Zmlyc3R=": "first", "whsec_Zmlyc3Q": "first", "whsec_Zmly\r\nc3Q=\n": "first",
+			"whsec_Zmlyc3Q= ": "", "whsec_Zml\tyc3Q=": "", "whsec_Zmlyc": "", "whsec_Zm=lyc3Q": "", "whsec_Zm-_": "",
+			"whsec_none of base64 ü": "", "WHSEC_Zmlyc3Q=": "",
+		} {
+			if key == "" {
+				key = secret
+			}
+			of := signed(nil, plainText).with("webhook-signature", signatureBy([]byte(key), fmt.Sprintf("evt_1.%d.%s", moment, eventBody)))
+			for _, secrets := range [][]string{{secret}, {oldSecret, secret}, {secret, oldSecret}} {
+				if _, reason := d.verify(of, command{"secrets": secrets}); reason != "" {
+					t.Errorf("%q: refused as %q", secrets, reason)
+				}
+			}
+			for _, scheme := range []string{"", "contract"} {
+				if _, reason := d.verify(signed(nil, oldSecret), command{"secrets": []string{secret, oldSecret}, "scheme": scheme}); reason != "" {
+					t.Errorf("beside %q a good secret is refused as %q", secret, reason)
+				}
+			}
+		}
+	})
+}
+
+// TestAnEmptySecretVerifiesNothing has what anybody can sign with, such as a
+// variable that is not set.
+func TestAnEmptySecretVerifiesNothing(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		for _, secret := range []string{"", "whsec_", "whsec_=="} {
+			of := signed(nil, "")
+			if _, reason := d.verify(of, command{"secrets": []string{secret}}); reason != "signature_wrong" {
+				t.Errorf("with %q: %q", secret, reason)
+			}
+			if _, failed := d.try(command{"do": "sign", "client": "evt_1", "secrets": []string{secret}, "now": moment}); failed == nil || failed.Kind != "usage" {
+				t.Errorf("%q has signed (%v)", secret, failed)
+			}
+		}
+		if _, reason := d.verify(signed(nil, ""), command{"secrets": []string{""}, "scheme": "contract"}); reason != "signature_wrong" {
+			t.Errorf("by the contract: %q", reason)
 		}
 	})
 }
