@@ -54,8 +54,11 @@ func (r request) with(name, value string) request {
 }
 
 // repeatable says whether a lost answer may be asked for again: the request
-// does the same however often it arrives.
-func (r request) repeatable() bool {
+// does the same however often it arrives. One with a condition is refused then.
+func (r request) repeatable(h http.Header) bool {
+	if r.method == http.MethodPut && h.Get("If-Match")+h.Get("If-None-Match") != "" {
+		return false
+	}
 	return r.method != http.MethodPatch && r.lines == nil && (r.method != http.MethodPost || r.takesKey || r.givesToken())
 }
 
@@ -195,10 +198,17 @@ func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Re
 		o.header.Set("Idempotency-Key", rand.Text())
 	}
 	rewind, renewed, retries := c.rewinder(r), false, 0
+	repeatable, lost := r.repeatable(o.header), false
 	for attempts := 1; ; attempts++ {
 		used, err := c.attempt(ctx, r, o, content, attempts, read)
-		if err == nil {
+		if err == nil || lost && r.method == http.MethodDelete && isGone(err) {
 			return nil
+		}
+		if isLost(err) {
+			lost = true
+			if !repeatable {
+				err = fmt.Errorf("%w; it may have taken effect", err)
+			}
 		}
 		if ctx.Err() != nil {
 			return ended(ctx, err)
@@ -212,7 +222,7 @@ func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Re
 				continue
 			}
 		}
-		pause, again := c.again(r, err, retries)
+		pause, again := again(err, retries, repeatable)
 		deadline, limited := ctx.Deadline()
 		if !again || retries >= c.maxRetries && !o.persists || !rewind() || limited && time.Until(deadline) < pause {
 			return bare(err)
@@ -245,8 +255,29 @@ func (c *caller) rewinder(r request) func() bool {
 	}
 }
 
+// isLost says whether nobody knows what became of a request.
+func isLost(err error) bool {
+	var last *final
+	var refused *Error
+	switch {
+	case errors.As(err, &last):
+		return false // nothing was sent, or what was answered is known
+	case errors.As(err, &refused):
+		return refused.Status == http.StatusBadGateway || refused.Status == http.StatusGatewayTimeout
+	default:
+		return errors.Is(err, ErrConnection) || errors.Is(err, ErrTimeout) // the latter of an exchange
+	}
+}
+
+// isGone says whether kindred, and nothing on the way to it, has not found what
+// was asked for.
+func isGone(err error) bool {
+	var refused *Error
+	return errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.Code != ""
+}
+
 // again says whether a fault may pass, and how long to wait for that.
-func (c *caller) again(r request, err error, retries int) (time.Duration, bool) {
+func again(err error, retries int, repeatable bool) (time.Duration, bool) {
 	pause := pauseBefore(retries)
 	var last *final
 	var refused *Error
@@ -254,14 +285,14 @@ func (c *caller) again(r request, err error, retries int) (time.Duration, bool) 
 	case errors.As(err, &last):
 		return 0, false
 	case !errors.As(err, &refused):
-		return pause, r.repeatable() && (errors.Is(err, ErrConnection) || errors.Is(err, ErrTimeout)) // the latter of an exchange
+		return pause, repeatable && isLost(err)
 	}
 	pause = max(pause, refused.RetryAfter)
 	switch refused.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return pause, true
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return pause, r.repeatable()
+		return pause, repeatable
 	case http.StatusConflict:
 		return pause, refused.Code == CodeInFlight
 	default:

@@ -175,6 +175,8 @@ export class Caller {
     const over = r.over ?? AbortSignal.timeout(Math.min(Math.max(0, Math.ceil(timeout)), longestTimer));
     const ends = options.signal ? AbortSignal.any([over, options.signal]) : over;
     const again = r.lines === undefined || typeof r.lines === "string" || r.lines instanceof Uint8Array || Array.isArray(r.lines);
+    const repeatable = isRepeatable(r, options);
+    let lost = false;
     let renewed = false;
     let retries = 0;
     for (let attempts = 1; ; attempts++) {
@@ -186,16 +188,19 @@ export class Caller {
       } catch (e) {
         fault = e;
       }
-      if (fault instanceof KindredError) fault.attempts = attempts;
+      if (lost && r.method === "DELETE" && isGone(fault)) return undefined as T; // the one before has done it
+      lost ||= isLost(fault);
+      const doubt = isLost(fault) && !repeatable ? "; it may have taken effect" : "";
+      if (fault instanceof KindredError) Object.assign(fault, { attempts, message: fault.message + doubt });
       options.signal?.throwIfAborted();
-      if (over.aborted) throw Object.assign(new TimeoutError("the call took too long", { cause: fault }), { attempts });
+      if (over.aborted) throw Object.assign(new TimeoutError(`the call took too long${doubt}`, { cause: fault }), { attempts });
       if (fault instanceof Final) throw fault.fault;
       if (fault instanceof RefusedError && fault.status === 401 && !r.open && !renewed && used && !used.fixed && again) {
         renewed = true;
         if (this.#current === used) this.#current = undefined;
         continue;
       }
-      const pause = pauseBefore(r, fault, retries);
+      const pause = pauseBefore(fault, retries, repeatable);
       if (pause === undefined || (retries >= this.#s.maxRetries && !r.persists) || !again || performance.now() + pause > deadline) throw fault;
       retries++;
       await sleep(pause, ends);
@@ -256,13 +261,31 @@ export class Caller {
   }
 }
 
+/**
+ * Whether a lost answer may be asked for again: the request does the same however often it arrives. One with a
+ * condition is refused then.
+ */
+function isRepeatable(r: Request, options: CallOptions): boolean {
+  if (r.method === "PATCH" || r.lines !== undefined) return false;
+  if (r.method === "PUT") return options.ifMatch === undefined && options.ifNoneMatch === undefined;
+  return r.method !== "POST" || r.takesKey === true || r.operation === "exchangeAPIKey" || r.operation === "getSessionToken";
+}
+
+/** Whether nobody knows what became of a request. */
+function isLost(fault: unknown): boolean {
+  if (fault instanceof RefusedError) return fault.status === 502 || fault.status === 504;
+  return fault instanceof ConnectionError || fault instanceof TimeoutError; // the latter of an exchange
+}
+
+/** Whether kindred, and nothing on the way to it, has not found what was asked for. */
+function isGone(fault: unknown): boolean {
+  return fault instanceof RefusedError && fault.status === 404 && fault.code !== "";
+}
+
 /** How long to wait before a fault may have passed, or undefined where it does not. */
-function pauseBefore(r: Request, fault: unknown, retries: number): number | undefined {
-  const givesToken = r.operation === "exchangeAPIKey" || r.operation === "getSessionToken";
-  const repeatable = r.method !== "PATCH" && r.lines === undefined && (r.method !== "POST" || r.takesKey === true || givesToken);
+function pauseBefore(fault: unknown, retries: number, repeatable: boolean): number | undefined {
   const jitter = jitterOf(retries);
-  if (fault instanceof ConnectionError || fault instanceof TimeoutError /* of an exchange */) return repeatable ? jitter : undefined;
-  if (!(fault instanceof RefusedError)) return undefined;
+  if (!(fault instanceof RefusedError)) return repeatable && isLost(fault) ? jitter : undefined;
   const pause = Math.max(jitter, fault.retryAfterMs);
   switch (fault.status) {
     case 429:

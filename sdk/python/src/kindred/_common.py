@@ -68,10 +68,14 @@ class Request:
     last_event_id: str = ""
     persists: bool = False  # it is repeated for as long as its time lets it
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether a lost answer may be asked for again: the request does the same however often it arrives."""
+    def repeatable(self, call: Call) -> bool:
+        """Whether a lost answer may be asked for again: the request does the same however often it arrives.
+
+        One with a condition is refused then.
+        """
         if self.method == "PATCH" or self.lines is not None:
+            return False
+        if self.method == "PUT" and (call.if_match is not None or call.if_none_match is not None):
             return False
         return self.method != "POST" or self.takes_key or self.operation in ("exchangeAPIKey", "getSessionToken")
 
@@ -240,18 +244,28 @@ def jitter_of(retries: int) -> float:
     return random.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(retries, 10)))
 
 
-def pause_before(r: Request, fault: KindredError, retries: int) -> float | None:
+def is_lost(fault: KindredError) -> bool:
+    """Whether nobody knows what became of a request."""
+    if isinstance(fault, RefusedError):
+        return fault.status in (502, 504)
+    return isinstance(fault, (BrokenConnectionError, TookTooLongError))  # the latter of an exchange
+
+
+def is_gone(fault: KindredError) -> bool:
+    """Whether kindred, and nothing on the way to it, has not found what was asked for."""
+    return isinstance(fault, RefusedError) and fault.status == 404 and fault.code != ""
+
+
+def pause_before(fault: KindredError, retries: int, repeatable: bool) -> float | None:
     """How long to wait before a fault may have passed, or None where it does not."""
     jitter = jitter_of(retries)
-    if isinstance(fault, (BrokenConnectionError, TookTooLongError)):  # the latter of an exchange
-        return jitter if r.repeatable else None
     if not isinstance(fault, RefusedError):
-        return None
+        return jitter if repeatable and is_lost(fault) else None
     pause = max(jitter, fault.retry_after)
     if fault.status in (429, 503):
         return pause
     if fault.status in (500, 502, 504):
-        return pause if r.repeatable else None
+        return pause if repeatable else None
     if fault.status == 409 and fault.code == "in_flight":
         return pause
     return None

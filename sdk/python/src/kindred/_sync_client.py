@@ -168,7 +168,7 @@ class Caller:
     def _send(self, r: Request, call: Call, deadline: float, streams: bool) -> httpx.Response | tuple[httpx.Response, bytes]:
         """Send a request until there is an answer of 2xx, and repeat it where it may be."""
         headers = common.common_headers(r, call)
-        renewed, retries, attempts = False, 0, 0
+        repeatable, lost, renewed, retries, attempts = r.repeatable(call), False, False, 0, 0
         while True:
             attempts += 1
             used: Token | None = None
@@ -181,15 +181,21 @@ class Caller:
             except KindredError as e:
                 fault = e
             fault.attempts = attempts
+            if lost and r.method == "DELETE" and common.is_gone(fault):
+                return httpx.Response(204), b""  # the one before has done it
+            doubt = ""
+            if common.is_lost(fault):
+                lost, doubt = True, "" if repeatable else "; it may have taken effect"
+                fault.args = (f"{fault}{doubt}",)
             if time.monotonic() >= deadline:
-                late = TookTooLongError("the call took too long")
+                late = TookTooLongError(f"the call took too long{doubt}")
                 late.attempts = attempts
                 raise late from fault
             if isinstance(fault, RefusedError) and fault.status == 401 and used and not used.fixed and not renewed and r.rewindable:
                 renewed = True
                 self._tokens.refuse(used)
                 continue
-            wait = common.pause_before(r, fault, retries)
+            wait = common.pause_before(fault, retries, repeatable)
             if wait is None or (retries >= self._s.max_retries and not r.persists) or not r.rewindable or time.monotonic() + wait > deadline:
                 raise fault
             retries += 1
