@@ -173,6 +173,18 @@ func chosenAs(typed url.Values, campaign any, list, segment string) bool {
 	return slices.Contains(map[string][]string{"any_of": c.Segments.AnyOf, "none_of": c.Segments.NoneOf}[list], segment)
 }
 
+// clusterIDs are the clusters that a form that came back, or else a campaign, is for; both may
+// be missing.
+func clusterIDs(typed url.Values, campaign any) []string {
+	if typed.Has("budget_minor") {
+		return typed["cluster_ids"]
+	}
+	if c, ok := campaign.(*kindred.Campaign); ok {
+		return c.ClusterIDs
+	}
+	return nil
+}
+
 func (p *page) createCampaign() error {
 	c, err := p.typedCampaign()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -30,13 +31,28 @@ func TestAmountsAreReadAsTheyAreWritten(t *testing.T) {
 			t.Fatalf("%d is written %s and read %d, %t", amount, written, read, ok)
 		}
 	})
-	for text, want := range map[string]int64{"5": 500, "5.5": 550, " 1,000.05 ": 100005, ".5": -1, "5.005": -1, "-1": -1, "1e3": -1, "": -1, "x": -1} {
+	for text, want := range map[string]int64{"5": 500, "5.5": 550, " 1,000.05 ": 100005, ".5": -1, "5.005": -1, "1,234": 123400, "1,234,567.89": 123456789, "1234567.8": 123456780,
+		"10,50": -1, "1,50": -1, "0,99": -1, "0,990": -1, "12,34,56": -1, "1,2345": -1, "1234,567": -1, ",500": -1, "1,234,": -1, "1.234,50": -1, "1.234.567": -1, "1 234": -1,
+		"-1": -1, "1e3": -1, "": -1, "x": -1} {
 		read, ok := minor(text, "EUR")
 		if !ok {
 			read = -1
 		}
 		if read != want {
 			t.Errorf("%q is read as %d, not %d", text, read, want)
+		}
+	}
+}
+
+func TestWholeNumbersAreReadAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"5": 5, "1,234": 1234, "8,784": 8784, "1,5": -1, "12,34": -1, "1.5": -1, "5.": -1, "x": -1} {
+		read, err := (&page{r: &http.Request{Form: url.Values{"n": {text}}}}).whole("n")
+		if err != nil {
+			read = new(int64(-1))
+		}
+		if *read != want {
+			t.Errorf("%q is read as %d, not %d", text, *read, want)
 		}
 	}
 }

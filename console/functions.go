@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"math"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -51,12 +52,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return &all[len(all)-1]
 		},
-		"millis": millis, "statusTone": statusTone, "because": because, "reason": reason, "means": means, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "clusterIDs": func(c any) []string {
-			if c, ok := c.(*kindred.Campaign); ok {
-				return c.ClusterIDs
-			}
-			return nil
-		},
+		"millis": millis, "statusTone": statusTone, "because": because, "reason": reason, "means": means, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "clusterIDs": clusterIDs,
 		"bars": drawing.Bars, "line": drawing.Line, "spark": chart.Spark, "terms": chart.Terms, "swatch": chart.Swatch, "brief": brief, "moved": moved, "meter": chart.Meter,
 	}
 }
@@ -169,15 +165,17 @@ func money(minor int64, currency string) string {
 	return currency + " " + text
 }
 
+// amounts have commas between groups of three digits alone: elsewhere a comma may mean a point.
+var amounts = regexp.MustCompile(`^(\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.(\d*))?$`)
+
 // minor reads an amount of money as people write it, in minor units.
 func minor(text, currency string) (int64, bool) {
-	text = strings.ReplaceAll(strings.TrimSpace(text), ",", "")
-	whole, part, _ := strings.Cut(text, ".")
+	read := amounts.FindStringSubmatch(strings.TrimSpace(text))
 	d := decimals(currency)
-	if len(part) > d || whole == "" || strings.ContainsAny(text, "+-eE") {
+	if read == nil || len(read[2]) > d {
 		return 0, false
 	}
-	n, err := strconv.ParseInt(whole+part+strings.Repeat("0", d-len(part)), 10, 64)
+	n, err := strconv.ParseInt(strings.ReplaceAll(read[1], ",", "")+read[2]+strings.Repeat("0", d-len(read[2])), 10, 64)
 	return n, err == nil
 }
 

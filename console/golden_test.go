@@ -404,6 +404,7 @@ func goldenPages() map[string]golden {
 		"settings-remove":   {"settings", full("Acme"), "settings/members/mem_2/remove", "confirm=another"},
 		"developers-spaces": {"developers", full("Acme  Inc").plus(made{"/api/v1/clients/cli_1/api_keys/key_1": nil}), "developers/keys/key_1/revoke", "confirm=Acme+Inc"},
 		"developers-revoke": {"developers", full("Acme"), "developers/keys/key_1/revoke", "confirm=another"},
+		"campaigns-comma":   {"campaigns", full("Acme"), "campaigns", "key=KEY&name=Spring&budget_minor=10%2C50&currency=EUR&cluster_ids=clu_1&starts_at=2026-12-01T08:00&frequency_cap=3"},
 		"campaign-cancel":   {"campaign", full("Acme"), "campaigns/cam_1", "status=cancelled&confirm=another"},
 		"segment-retire":    {"segment", full("Acme"), "segments/seg_1/retire", "confirm=another"},
 		"segments-built":    {"segments", full("Acme"), "segments?built=1&trait=age&comparison=over&value=30", ""},

@@ -265,9 +265,12 @@ func (p *page) optional(name string) *string {
 
 // whole reads a whole number of a form; nil where none was given.
 func (p *page) whole(name string) (*int64, error) {
-	text := strings.ReplaceAll(p.form(name), ",", "")
+	text := p.form(name)
 	if text == "" {
 		return nil, nil //nolint:nilnil // nothing was given
+	}
+	if amounts.MatchString(text) {
+		text = strings.ReplaceAll(text, ",", "")
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
