@@ -397,6 +397,8 @@ func goldenPages() map[string]golden {
 		"secret":            {"secret", empty, "secret", ""},
 		"secret-made":       {"secret", empty.plus(made{"/api/v1/clients/cli_1/api_keys": kindred.APIKeyCreated{RawKey: "kin_live_abc", Record: kindred.APIKey{Name: longName}}}), "developers/keys", "name=x&key=KEY"},
 		"traits-tried":      {"traits", full("maya").plus(made{"/api/v1/traits/preview": kindred.PreviewedTraits{Before: []kindred.ComputedMatch{{MatchedUserID: "usr_2", ExternalID: "bob", Score: new(.5)}}, After: []kindred.ComputedMatch{{MatchedUserID: "usr_3", ExternalID: "eve", Score: new(.7)}, {MatchedUserID: "usr_2", ExternalID: "bob", Score: new(.6)}}}}), "traits?path=age&weight=2&who=maya&try=1", ""},
+		"traits-other-type": {"traits", full("maya").plus(made{"/api/v1/traits/preview": kindred.PreviewedTraits{}}), "traits?path=age&weight=1&type=category&who=maya&try=1", ""},
+		"traits-same-type":  {"traits", full("maya").plus(made{"/api/v1/traits/preview": kindred.PreviewedTraits{}}), "traits?path=age&weight=1&type=&who=maya&try=1", ""},
 		"users-built":       {"users", full("Acme"), "users?built=1&trait=age&comparison=over&value=30&trait=plan&comparison=is&value=pro&trait=&comparison=is&value=", ""},
 		"settings-refused":  {"settings", full("Acme"), "settings", "name=Other&on=on&k=25&min_score=often&webhook_user_ids=external_id"},
 		"settings-sandbox":  {"settings", full("Acme"), "settings/sandboxes", "sandbox_name=Staging&days=many"},
