@@ -152,6 +152,29 @@ test("on a phone a picture of days begins at the newest, with its axis in sight,
   await close();
 });
 
+test("pictures of clusters and their tables are seen whole, and so is what is in a file", async () => {
+  const { page, hand, close } = await opened(full.account), wrong = [];
+  const look = async () => wrong.push(...await page.evaluate(() => Array.from(document.querySelectorAll(".scroll, .whole > svg"), (e) => {
+    const room = e.matches("svg") ? e.parentElement.clientWidth : e.clientWidth, wide = e.matches("svg") ? e.getBoundingClientRect().width : e.scrollWidth;
+    return wide > room + 1 && e.checkVisibility() && `${e.closest("section").querySelector("h2").textContent}: ${wide} px in ${room}, of a window of ${innerWidth}`;
+  }).filter(Boolean)));
+  for (const width of [1200, ...widths]) {
+    await page.setViewportSize({ width, height: 900 });
+    await hand.open(`clusters?map=1&layer=${full.layer.id}`);
+    assert.equal(await hand.count(".whole > svg"), 2);
+    await look();
+  }
+  await page.setViewportSize({ width: 1200, height: 900 });
+  await hand.open("users");
+  await page.setInputFiles("#add [type=file]", { name: "people.ndjson", mimeType: "application/x-ndjson", buffer: Buffer.from('{"external_id": "u1", "traits": {"favourite_genres": ["jazz"], "religion": "none", "note": "about me"}}\n'.repeat(3)) });
+  await page.click("button[data-shows]");
+  await page.waitForSelector("#preview table");
+  await page.evaluate(() => document.querySelectorAll("section.card:not(:has(#preview))").forEach((e) => e.remove()));
+  await look();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("every page of the documentation fits, and begins on the first screen", async () => {
   const { page, close } = await opened();
   const wrong = [], seen = new Set(), queue = ["/docs", "/docs/errors/in_flight", "/docs/search?q=budget"];

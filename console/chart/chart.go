@@ -184,12 +184,8 @@ func (b *builder) add(format string, args ...any) {
 	fmt.Fprintf(b, format, args...)
 }
 
-// wide puts a picture where it can be scrolled.
-func (b *builder) wide(w Words, newest bool, drawn string) {
-	class := "wide"
-	if newest {
-		class = "wide newest"
-	}
+// wide puts a picture where it can be scrolled, or is seen whole.
+func (b *builder) wide(w Words, class, drawn string) {
 	b.add(`<div class="%s" tabindex="0" role="group" aria-label="%s">`, class, w.Chart)
 	fmt.Fprintf(b, "%s</div>", drawn)
 }
@@ -243,7 +239,11 @@ func (b *builder) close(w Words, d Data, x func(i int) float64) template.HTML {
 		all.add(`<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="f%d" width="10" height="10" rx="2"/></svg>%s</li>`, n%6+1, s.Name)
 	}
 	all.add("</ul>")
-	all.wide(w, d.Newest, b.String())
+	class := "wide"
+	if d.Newest {
+		class = "wide newest"
+	}
+	all.wide(w, class, b.String())
 	all.table(w)
 	all.add(`<th scope="col">%s</th>`, d.Label)
 	for _, s := range d.Series {

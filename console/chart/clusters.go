@@ -185,6 +185,6 @@ func (w Words) picture(title, description string, wide, tall float64, drawn stri
 		wide, tall, id, id, id, title, id, description)
 	fmt.Fprintf(&b, "%s</svg>", drawn)
 	var out builder
-	out.wide(w, false, b.String())
+	out.wide(w, "wide whole", b.String())
 	return template.HTML(out.String()) //nolint:gosec // every text in it is escaped
 }
