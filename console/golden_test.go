@@ -378,6 +378,9 @@ func goldenPages() map[string]golden {
 			viewer[path] = answer
 		}
 	}
+	average := kindred.Cluster{
+		ID: "clu_1", Label: "near the average", ClusterSize: 12000, ConsentLayerID: "lay_1", ClusteringRunID: "run_2", FirstRunID: "run_1", Status: kindred.ClusterStatusActive, CreatedAt: ago(9 * 24 * time.Hour),
+	}
 	all := map[string]golden{
 		"sign-in":           {"sign-in", empty, "sign-in?to=/console/users", ""},
 		"sign-in-refused":   {"sign-in", empty.plus(made{"/auth/sessions": refusal{Status: 401, Code: "invalid_credentials"}}), "sign-in", "email=a%40b.c&password=x"},
@@ -399,6 +402,9 @@ func goldenPages() map[string]golden {
 		"traits-tried":      {"traits", full("maya").plus(made{"/api/v1/traits/preview": kindred.PreviewedTraits{Before: []kindred.ComputedMatch{{MatchedUserID: "usr_2", ExternalID: "bob", Score: new(.5)}}, After: []kindred.ComputedMatch{{MatchedUserID: "usr_3", ExternalID: "eve", Score: new(.7)}, {MatchedUserID: "usr_2", ExternalID: "bob", Score: new(.6)}}}}), "traits?path=age&weight=2&who=maya&try=1", ""},
 		"traits-other-type": {"traits", full("maya").plus(made{"/api/v1/traits/preview": kindred.PreviewedTraits{}}), "traits?path=age&weight=1&type=category&who=maya&try=1", ""},
 		"traits-same-type":  {"traits", full("maya").plus(made{"/api/v1/traits/preview": kindred.PreviewedTraits{}}), "traits?path=age&weight=1&type=&who=maya&try=1", ""},
+		"user-alone":        {"user", full("maya").plus(made{"/api/v1/users/usr_1/matches": kindred.ComputedMatches{Data: []kindred.ComputedMatch{}}}), "users/usr_1", ""},
+		"cluster-average":   {"cluster", full("Acme").plus(made{"/api/v1/clusters/clu_1": average}), "clusters/clu_1", ""},
+		"clusters-average":  {"clusters", full("Acme").plus(made{"/api/v1/clusters": list([]kindred.Cluster{average})}), "clusters", ""},
 		"users-built":       {"users", full("Acme"), "users?built=1&trait=age&comparison=over&value=30&trait=plan&comparison=is&value=pro&trait=&comparison=is&value=", ""},
 		"settings-refused":  {"settings", full("Acme"), "settings", "name=Other&on=on&k=25&min_score=often&webhook_user_ids=external_id"},
 		"settings-sandbox":  {"settings", full("Acme"), "settings/sandboxes", "sandbox_name=Staging&days=many"},
