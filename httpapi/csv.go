@@ -40,6 +40,7 @@ const ExternalIDColumn = "external_id"
 // line, and reading goes on with the next.
 type csvLines struct {
 	from    *bufio.Reader
+	comma   rune     // between fields, as the header has it
 	columns []string // nil before the header was read
 	buffer  []byte   // whole lines that were read ahead, from at on
 	at      int
@@ -170,12 +171,15 @@ func (c *csvLines) parse(record []byte) ([]string, error) {
 		return nil, fmt.Errorf("line %d has more than %d bytes", c.n+1, maxRecord)
 	}
 	if !utf8.Valid(record) {
-		return nil, fmt.Errorf("line %d is not UTF-8", c.n+1)
+		return nil, fmt.Errorf("line %d is not UTF-8: save the file as CSV UTF-8", c.n+1)
 	}
 	if c.columns == nil {
 		record = bytes.TrimPrefix(record, []byte("\ufeff"))
+		c.comma = separator(record)
 	}
 	in := csv.NewReader(bytes.NewReader(record))
+	in.Comma = c.comma
+	in.TrimLeadingSpace = c.comma != '\t' // which is a space itself, so that empty fields would go
 	in.FieldsPerRecord = -1
 	fields, err := in.Read()
 	var broken *csv.ParseError
@@ -196,13 +200,25 @@ func badCSV(format string, arguments ...any) error {
 	return fault.New(fault.Unreadable, "invalid_csv", format, arguments...)
 }
 
+// separator is what stands between the names of a header: a spreadsheet writes ; where the comma
+// stands before decimals.
+func separator(header []byte) rune {
+	for _, comma := range ",;\t" {
+		if bytes.ContainsRune(header, comma) {
+			return comma
+		}
+	}
+	return ','
+}
+
 // header checks the names of columns.
 func header(names []string) ([]string, error) {
 	if len(names) > MaxColumns {
 		return nil, badCSV("The header has %d columns, and may have %d.", len(names), MaxColumns)
 	}
 	if !slices.Contains(names, ExternalIDColumn) {
-		return nil, badCSV("The header has no column %s.", ExternalIDColumn)
+		const told = 20
+		return nil, badCSV("The header has no column that is spelled %s. It has %d: %.40q.", ExternalIDColumn, len(names), names[:min(len(names), told)])
 	}
 	seen := map[string]int{}
 	for i, name := range names {

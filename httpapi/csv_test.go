@@ -61,8 +61,18 @@ func TestEachRecordOfCSVIsAUserOnItsLine(t *testing.T) {
 				`{"external_id":"u7","traits":{"a":3}}`,
 			},
 		},
-		"what is no text": {"external_id,a\nu1,\xff\nu2,1\n", []string{"", "\x1aline 2 is not UTF-8", `{"external_id":"u2","traits":{"a":1}}`}},
-		"a header alone":  {"external_id,a\n", []string{""}},
+		"spaces behind the comma": {
+			"external_id, age, job, note\nu1, 40, State-gov,\" x\"\nu2, , \"a, b\",\n",
+			[]string{"", `{"external_id":"u1","traits":{"age":40,"job":"State-gov","note":" x"}}`, `{"external_id":"u2","traits":{"job":"a, b"}}`},
+		},
+		"semicolons": {
+			"\ufeffexternal_id;age;spend\r\nu1;40;1.234,5\r\nu2;; a,b;c\r\n",
+			[]string{"", `{"external_id":"u1","traits":{"age":40,"spend":"1.234,5"}}`, "\x1aline 3 has 4 columns, and the header 3"},
+		},
+		"tabs":                               {"external_id\ta\tb\nu1\t\tx;y\n", []string{"", `{"external_id":"u1","traits":{"b":"x;y"}}`}},
+		"a semicolon where there are commas": {"external_id,a;b\nu1,x;y\n", []string{"", `{"external_id":"u1","traits":{"a;b":"x;y"}}`}},
+		"what is no text":                    {"external_id,a\nu1,\xff\nu2,1\n", []string{"", "\x1aline 2 is not UTF-8: save the file as CSV UTF-8", `{"external_id":"u2","traits":{"a":1}}`}},
+		"a header alone":                     {"external_id,a\n", []string{""}},
 	} {
 		for _, from := range []io.Reader{strings.NewReader(one.file), iotest.OneByteReader(strings.NewReader(one.file))} {
 			if got := importOf(t, from); strings.Join(got, "\n") != strings.Join(one.want, "\n") {
@@ -75,7 +85,7 @@ func TestEachRecordOfCSVIsAUserOnItsLine(t *testing.T) {
 func TestAFileOfCSVWithoutAUsableHeaderIsRefused(t *testing.T) {
 	for file, detail := range map[string]string{
 		"":                        "The file has no header",
-		"a,b\n":                   "has no column external_id",
+		"External_ID;b\n":         `has no column that is spelled external_id. It has 2: ["External_ID" "b"].`,
 		"external_id,a,a\n":       "columns 2 and 3 of the header have one name",
 		"external_id,\n":          "column 2 of the header has no name",
 		"external_id,\"a\n":       "cannot be read",
