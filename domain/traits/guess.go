@@ -11,9 +11,10 @@ import (
 // Rules number the ways in which the values of a trait are read. A trait keeps the
 // rules and the type that it was learnt by, until the client decides about its type.
 const (
-	Rules        = wordsSince
+	Rules        = pairsSince
 	formatsSince = 2 // formats, missing values and identifiers are told
 	wordsSince   = 3 // and words for what is missing in other languages, quantities, more dates and identifiers
+	pairsSince   = 4 // and places in arrays, thousands behind points alone, dates that stand for nothing
 )
 
 // Because says why a trait is read as it is.
@@ -297,7 +298,28 @@ func best(known []Value, formats []Format, of Type) (f Format, most int) {
 			f, most = other, n
 		}
 	}
+	if f == FormatNumber && areThousands(known) {
+		f = FormatNumberComma
+	}
 	return f, most
+}
+
+// areThousands tells 12.345 beside 950 from decimals: read so, what has a point is a
+// thousand and more, and what has none is less.
+func areThousands(known []Value) bool {
+	count := map[bool]int{}
+	for _, v := range known {
+		if _, ok := spelledNumber(v.Text, false); !ok {
+			continue
+		}
+		x, ok := spelledNumber(v.Text, true)
+		point := strings.Contains(v.Text, ".")
+		if !ok || strings.Contains(v.Text, ",") || point != (math.Abs(x) >= 1000) {
+			return false
+		}
+		count[point]++
+	}
+	return count[true] > 0 && count[false] > 0
 }
 
 func (t Trait) bestDate(known []Value) (most int, f Format) {

@@ -116,6 +116,12 @@ func exports() []exported {
 		{"umsatz", func(r *rand.Rand, _ int) string {
 			return text(fmt.Sprintf("%d.%03d,%02d €", 1+r.IntN(9), r.IntN(1000), r.IntN(100)))
 		}, TypeNumber, func(t Trait) bool { return t.Numbers.Min >= 1000 }},
+		{"umsatz_ganz", func(r *rand.Rand, _ int) string {
+			return text([]string{fmt.Sprint(1 + r.IntN(999)), fmt.Sprintf("%d.%03d", 1+r.IntN(99), r.IntN(1000))}[r.IntN(2)])
+		}, TypeNumber, func(t Trait) bool { return t.Format == FormatNumberComma && t.Numbers.Min >= 1 && t.Numbers.Max > 1000 }},
+		{"liter", func(r *rand.Rand, _ int) string {
+			return text([]string{fmt.Sprint(r.IntN(9)), fmt.Sprintf("%d.%03d", r.IntN(3), r.IntN(1000))}[r.IntN(2)])
+		}, TypeNumber, max100},
 		{"rate", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%.1f%%", r.Float64()*100)) }, TypeNumber, max100},
 		{"years", func(r *rand.Rand, _ int) string { return text(fmt.Sprint(r.IntN(40))) }, TypeNumber, nil},
 		{"balance_text", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("(%d.50)", r.IntN(900))) }, TypeNumber, func(t Trait) bool { return t.Numbers.Max <= 0 }},
