@@ -431,5 +431,8 @@ func standsForNothing(text string, country bool, rules int) bool {
 	case "na":
 		return !country
 	}
+	case "9999-12-31", "9999-12-31 00:00:00", "9999-12-31t00:00:00z", "9999-12-31 23:59:59", "9999-12-31t23:59:59z", "31.12.9999", "31/12/9999", "12/31/9999",
+		"0001-01-01", "0001-01-01 00:00:00", "0001-01-01t00:00:00z", "01.01.0001", "01/01/0001":
+		return rules >= pairsSince
 	return false
 }

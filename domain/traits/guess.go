@@ -79,8 +79,13 @@ func (t *Trait) guess(values []Value, prior *Trait) {
 
 func (t *Trait) finish(values []Value) {
 	t.Sentinels = nil
-	if t.Type == TypeNumber {
+	switch t.Type {
+	case TypeNumber:
 		t.Sentinels = sentinels(t.numbers(values))
+	case TypeDate:
+		if firstIs1900(t.numbers(values)) {
+			t.Sentinels = []float64{daysTo1900}
+		}
 	}
 	t.Firm = t.have(values) >= firmFrom
 }
@@ -359,7 +364,7 @@ func (t Trait) known(values []Value) []Value {
 // have counts what is known of the trait.
 func (t Trait) have(values []Value) (n int) {
 	for _, v := range t.known(values) {
-		if v.Kind != Number || !slices.Contains(t.Sentinels, v.Number) {
+		if !t.isSentinel(v) {
 			n++
 		}
 	}
@@ -369,6 +374,14 @@ func (t Trait) have(values []Value) (n int) {
 // numbers are the values that are read as numbers.
 func (t Trait) numbers(values []Value) []float64 {
 	var xs []float64
+func (t Trait) isSentinel(v Value) bool {
+	x, ok := v.Number, v.Kind == Number
+	if t.Type == TypeDate && len(t.Sentinels) > 0 {
+		x, ok = t.Format.days(v)
+	}
+	return ok && slices.Contains(t.Sentinels, x)
+}
+
 	for _, raw := range values {
 		if v, ok := t.convert(raw); ok && v.Kind == Number {
 			xs = append(xs, v.Number)
@@ -406,6 +419,23 @@ func sentinels(numbers []float64) []float64 {
 // repeatedDigit: 1, or nines alone, or eights.
 func repeatedDigit(x float64) bool {
 	if x == 1 {
+const daysTo1900 = -25_567 // from 1970-01-01 back to 1900-01-01
+
+// firstIs1900: 1900-01-01 stands for nothing where it is the first date, and that of one user in a
+// hundred at least.
+func firstIs1900(days []float64) bool {
+	n := 0
+	for _, d := range days {
+		switch {
+		case d < daysTo1900:
+			return false
+		case d == daysTo1900:
+			n++
+		}
+	}
+	return len(days) >= fewestToJudge && n > 1 && n*100 >= len(days) && apart(days)
+}
+
 		return true
 	}
 	text := numberText(x)

@@ -109,6 +109,25 @@ func exports() []exported {
 		{"signup", date(func(y, m, _ int) string { return fmt.Sprintf("%d-%02d", y, m) }), TypeDate, nil},
 		{"doubtful", date(func(y, m, d int) string { return fmt.Sprintf("%02d/%02d/%d", 1+d%12, m, y) }), TypeExcluded, func(t Trait) bool { return t.Because == BecauseAmbiguous }},
 		{"year", func(r *rand.Rand, _ int) string { return fmt.Sprint(1950 + r.IntN(70)) }, TypeNumber, nil},
+		{"ended", func(r *rand.Rand, _ int) string {
+			y, m, d := day(r)
+			return sometimes(r, 0.2, text("9999-12-31"), text(fmt.Sprintf("%d-%02d-%02d", y, m, d)))
+		}, TypeDate, func(t Trait) bool { return t.Known < 570 && t.Numbers.Max < 20_000 }},
+		{"ende", func(r *rand.Rand, _ int) string {
+			y, m, d := day(r)
+			return sometimes(r, 0.2, text("31.12.9999"), text(fmt.Sprintf("%02d.%02d.%d", d, m, y)))
+		}, TypeDate, nil},
+		{"zero_time", func(r *rand.Rand, _ int) string {
+			y, m, d := day(r)
+			return sometimes(r, 0.1, text("0001-01-01T00:00:00Z"), text(fmt.Sprintf("%d-%02d-%02dT12:00:00Z", y, m, d)))
+		}, TypeDate, nil},
+		{"birthday", func(r *rand.Rand, _ int) string {
+			y, m, d := day(r)
+			return sometimes(r, 0.1, text("1900-01-01"), text(fmt.Sprintf("%d-%02d-%02d", y, m, d)))
+		}, TypeDate, func(t Trait) bool { return t.Known < 590 && t.Numbers.Min > daysTo1900 }},
+		{"founded", func(r *rand.Rand, _ int) string {
+			return text(fmt.Sprintf("%d-01-01", 1880+r.IntN(40)))
+		}, TypeDate, func(t Trait) bool { return len(t.Sentinels) == 0 }},
 		// numbers as texts
 		{"spend", func(r *rand.Rand, _ int) string {
 			return text(fmt.Sprintf("$%d,%03d.%02d", 1+r.IntN(9), r.IntN(1000), r.IntN(100)))

@@ -163,7 +163,7 @@ func (t Trait) convert(v Value) (Value, bool) {
 		return v, v.Kind == Text
 	case TypeDate:
 		days, ok := t.Format.days(v)
-		return Value{Path: v.Path, Kind: Number, Number: days}, ok
+		return Value{Path: v.Path, Kind: Number, Number: days}, ok && !slices.Contains(t.Sentinels, days)
 	}
 	return Value{}, false
 }
