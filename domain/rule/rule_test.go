@@ -120,6 +120,7 @@ func TestARuleJudges(t *testing.T) {
 		`within("2026-02-28T12:00:00,5Z", "2d")`:          rule.Unknown,
 		`older("2016-12-31T23:59:60Z", "1d")`:             rule.True,
 		`distance_km(traits.home, 52.52, 13.40) < 0.1`:    rule.True,
+		`distance_km([52.52, 13.40], 52.52, 13.40) < 0.1`: rule.True,
 		`distance_km(traits.office, 52.52, 13.405) < 900`: rule.True,
 		`distance_km(traits.office, 52.52, 13.405) < 850`: rule.False,
 		`distance_km(traits.plan, 52.52, 13.40) < 850`:    rule.Unknown,

@@ -55,6 +55,7 @@ const (
 type Value struct {
 	Path   string
 	Kind   Kind
+	Pair   bool     // a Set that was an array of two numbers, Number and Lon
 	Number float64  // of Number; 0 or 1 of Bool; degrees north of Geo
 	Lon    float64  // degrees east of Geo
 	Text   string   // of Text
@@ -79,8 +80,9 @@ func (f Flat) Get(path string) (Value, bool) {
 // Flatten reads one JSON object into dotted paths, in time linear in the input
 // but for one sort.
 //
-//   - An array of scalars is a set of their texts (nulls left out); an array
-//     that holds an object or an array is [Other].
+//   - An array of scalars is a set of their texts (nulls left out), and keeps
+//     two numbers, which may be a place; an array that holds an object or an
+//     array is [Other].
 //   - An object below the root that holds the numbers lat and lon (or lng) is
 //     one [Geo] value at its own path; its other keys stay paths.
 //   - A string stays a string, whatever it spells. A number that is larger than
@@ -216,7 +218,7 @@ func (r *reader) value(path string, depth int) {
 		r.object(path, depth+1)
 		return
 	case '[':
-		v.Kind, v.Set = r.set()
+		r.set(&v)
 	case '"':
 		v.Kind, v.Text = Text, r.text()
 		if len(v.Text) > MaxTextBytes {
@@ -263,13 +265,14 @@ func (r *reader) foldPlace(path string, start int) {
 }
 
 // set reads the array that starts here.
-func (r *reader) set() (Kind, []string) {
+func (r *reader) set(v *Value) {
 	start := r.at
-	members := []string{}
-	other := func() (Kind, []string) {
+	members, numbers := []string{}, [2]float64{}
+	n := 0 // numbers, while there is nothing else
+	other := func() {
 		r.at = start
 		r.skip()
-		return Other, nil
+		*v = Value{Path: v.Path, Kind: Other}
 	}
 	r.at++ // [
 	for c := r.peek(); c != ']'; c = r.peek() {
@@ -277,32 +280,43 @@ func (r *reader) set() (Kind, []string) {
 		case ',':
 			r.at++
 		case '{', '[':
-			return other()
+			other()
+			return
 		case '"':
 			text := r.text()
 			if len(text) > MaxTextBytes {
-				return other()
+				other()
+				return
 			}
-			members = append(members, text)
+			members, n = append(members, text), len(numbers)+1
 		case 't', 'f', 'n':
 			word := r.at
 			r.skip()
-			if c != 'n' {
+			if n = len(numbers) + 1; c != 'n' {
 				members = append(members, r.doc[word:r.at])
 			}
 		default:
 			kind, number := r.number()
 			if kind != Number {
-				return other()
+				other()
+				return
+			}
+			if n < len(numbers) {
+				numbers[n] = number
 			}
 			members = append(members, numberText(number))
+			n++
 		}
 	}
 	r.at++ // ]
 	if members = sortedSet(members); len(members) > MaxMembers {
-		return Other, nil
+		v.Kind = Other
+		return
 	}
-	return Set, members
+	v.Kind, v.Set = Set, members
+	if v.Pair = n == len(numbers); v.Pair {
+		v.Number, v.Lon = numbers[0], numbers[1]
+	}
 }
 
 func sortedSet(members []string) []string {

@@ -34,6 +34,14 @@ func TestFlattenReadsShapes(t *testing.T) {
 		{"a numeric string stays a string", `{"a":"42"}`, []Value{text("a", "42")}, 0},
 		{"four keys deep and no deeper", `{"a":{"b":{"c":{"d":1,"e":{"f":2,"g":{"h":3}}}}}}`, []Value{number("a.b.c.d", 1)}, 2},
 		{"an array of scalars is a set", `{"a":["y",2,"x","y",null,true,2.0]}`, []Value{set("a", "2", "true", "x", "y")}, 0},
+		{
+			"an array of two numbers keeps them", `{"a":[52.1,13.4],"b":[2,2],"c":[1,"x",2],"d":[1,2,3],"e":[0]}`,
+			[]Value{
+				{Path: "a", Kind: Set, Set: []string{"13.4", "52.1"}, Pair: true, Number: 52.1, Lon: 13.4},
+				{Path: "b", Kind: Set, Set: []string{"2"}, Pair: true, Number: 2, Lon: 2}, set("c", "1", "2", "x"), set("d", "1", "2", "3"), set("e", "0"),
+			},
+			0,
+		},
 		{"an empty array is an empty set", `{"a":[ ]}`, []Value{set("a")}, 0},
 		{"an array of objects says nothing", `{"a":[{"b":1}],"c":[1,[2]],"d":1}`, []Value{other("a"), other("c"), number("d", 1)}, 0},
 		{

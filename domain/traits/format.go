@@ -40,7 +40,7 @@ const (
 	FormatBars       Format = "a | b"
 	FormatLines      Format = "a line each"
 
-	FormatLatLon Format = "lat, lon"
+	FormatLatLon Format = "lat, lon" // a text, or an array of the two
 	FormatPoint  Format = "POINT(lon lat)"
 )
 
@@ -95,6 +95,9 @@ func (f Format) read(v Value) Value {
 			return Value{Path: v.Path, Kind: Set, Set: f.members(v.Text)}
 		}
 	case FormatLatLon, FormatPoint:
+		if _, ok := PlaceAt(v.Number, v.Lon); ok && v.Pair && f == FormatLatLon {
+			return Value{Path: v.Path, Kind: Geo, Number: v.Number, Lon: v.Lon}
+		}
 		if v.Kind == Text {
 			if lat, lon, ok := f.place(v.Text); ok {
 				return Value{Path: v.Path, Kind: Geo, Number: lat, Lon: lon}
@@ -428,11 +431,11 @@ func standsForNothing(text string, country bool, rules int) bool {
 		"k.a.", "k. a.", "keine angabe", "nicht angegeben", "unbekannt", "n/d", "n.d.", "s/d", "inconnu", "inconnue", "non renseigné", "non précisé",
 		"desconocido", "desconocida", "sin datos", "no disponible", "desconhecido", "não informado", "sconosciuto", "non disponibile", "onbekend", "niet bekend":
 		return rules >= wordsSince
-	case "na":
-		return !country
-	}
 	case "9999-12-31", "9999-12-31 00:00:00", "9999-12-31t00:00:00z", "9999-12-31 23:59:59", "9999-12-31t23:59:59z", "31.12.9999", "31/12/9999", "12/31/9999",
 		"0001-01-01", "0001-01-01 00:00:00", "0001-01-01t00:00:00z", "01.01.0001", "01/01/0001":
 		return rules >= pairsSince
+	case "na":
+		return !country
+	}
 	return false
 }

@@ -28,7 +28,7 @@ const (
 	BecauseFewLevels  Because = "few_levels"          // texts that many share
 	BecauseCode       Because = "code"                // numbers whose path is that of a code
 	BecauseIdentifier Because = "identifier"          // nearly all differ, and path or length is that of an identifier
-	BecauseEmbedding  Because = "embedding"           // arrays of many decimals
+	BecauseEmbedding  Because = "embedding"           // arrays of decimals
 	BecauseFreeText   Because = "free_text"           // texts that few share
 	BecauseMixed      Because = "mixed"               // no kind holds 95 % of the values
 	BecauseAmbiguous  Because = "ambiguous_dates"     // day and month cannot be told apart
@@ -42,7 +42,7 @@ const (
 	firmFrom         = 200 // values from which a type stays
 	fewestToJudge    = 20  // values, to tell a list, or an identifier by its length
 	longIdentifier   = 1e8 // and above, where all are as long
-	embeddingMembers = 8   // of an array of decimals
+	embeddingMembers = 8   // of an array of decimals that many share
 )
 
 // Suggestion is how a trait that is kept would be read, were it learnt now.
@@ -151,7 +151,10 @@ func (t *Trait) fresh(values []Value) {
 		t.Type, t.Because = TypeGeo, BecauseKind
 	case most(kinds[Set]):
 		t.Type, t.Because = TypeSet, BecauseKind
-		if embeddings(known) {
+		switch {
+		case most(readable(known, Value.isPlace)):
+			t.Type, t.Format, t.Because = TypeGeo, FormatLatLon, BecauseFormat
+		case embeddings(known):
 			t.Type, t.Because = TypeExcluded, BecauseEmbedding
 		}
 	case most(kinds[Number]):
@@ -371,9 +374,6 @@ func (t Trait) have(values []Value) (n int) {
 	return n
 }
 
-// numbers are the values that are read as numbers.
-func (t Trait) numbers(values []Value) []float64 {
-	var xs []float64
 func (t Trait) isSentinel(v Value) bool {
 	x, ok := v.Number, v.Kind == Number
 	if t.Type == TypeDate && len(t.Sentinels) > 0 {
@@ -382,6 +382,9 @@ func (t Trait) isSentinel(v Value) bool {
 	return ok && slices.Contains(t.Sentinels, x)
 }
 
+// numbers are the values that are read as numbers.
+func (t Trait) numbers(values []Value) []float64 {
+	var xs []float64
 	for _, raw := range values {
 		if v, ok := t.convert(raw); ok && v.Kind == Number {
 			xs = append(xs, v.Number)
@@ -416,9 +419,6 @@ func sentinels(numbers []float64) []float64 {
 	return found
 }
 
-// repeatedDigit: 1, or nines alone, or eights.
-func repeatedDigit(x float64) bool {
-	if x == 1 {
 const daysTo1900 = -25_567 // from 1970-01-01 back to 1900-01-01
 
 // firstIs1900: 1900-01-01 stands for nothing where it is the first date, and that of one user in a
@@ -436,6 +436,9 @@ func firstIs1900(days []float64) bool {
 	return len(days) >= fewestToJudge && n > 1 && n*100 >= len(days) && apart(days)
 }
 
+// repeatedDigit: 1, or nines alone, or eights.
+func repeatedDigit(x float64) bool {
+	if x == 1 {
 		return true
 	}
 	text := numberText(x)
@@ -528,8 +531,25 @@ func areVersions(known []Value) bool {
 	})
 }
 
-// embeddings tells arrays of many decimals, which are no sets.
+// isPlace tells [52.1, 13.4] from two sizes, which are whole.
+func (v Value) isPlace() bool {
+	_, ok := PlaceAt(v.Number, v.Lon)
+	return v.Pair && ok && (v.Number != math.Trunc(v.Number) || v.Lon != math.Trunc(v.Lon))
+}
+
+// embeddings tells arrays of decimals, many or such as hardly anybody shares, which are no sets.
 func embeddings(known []Value) bool {
+	distinct, held := map[string]struct{}{}, 0
+	for _, v := range known {
+		for _, member := range v.Set {
+			distinct[member] = struct{}{}
+		}
+		held += len(v.Set)
+	}
+	fewest := embeddingMembers
+	if held < 3*len(distinct) {
+		fewest = 2
+	}
 	arrays := 0
 	for _, v := range known {
 		decimals := 0
@@ -538,7 +558,7 @@ func embeddings(known []Value) bool {
 				decimals++
 			}
 		}
-		if decimals >= embeddingMembers && decimals*10 >= len(v.Set)*9 {
+		if decimals >= fewest && decimals*10 >= len(v.Set)*9 {
 			arrays++
 		}
 	}

@@ -183,6 +183,18 @@ func exports() []exported {
 			}
 			return "[" + strings.Join(parts, ",") + "]"
 		}, TypeExcluded, func(t Trait) bool { return t.Because == BecauseEmbedding }},
+		{"pair", func(r *rand.Rand, _ int) string {
+			return fmt.Sprintf("[%.1f, %.1f]", 47+r.Float64()*8, 6+r.Float64()*9)
+		}, TypeGeo, func(t Trait) bool { return t.Format == FormatLatLon && t.Expected > 0.5 && t.Expected < 0.9 }},
+		{"lonlat", func(r *rand.Rand, _ int) string {
+			return fmt.Sprintf("[%.4f, %.4f]", 100+r.Float64()*50, r.Float64()*40)
+		}, TypeExcluded, nil},
+		{"three", func(r *rand.Rand, _ int) string {
+			return fmt.Sprintf("[%.4f, %.4f, %.4f]", r.Float64(), r.Float64(), r.Float64())
+		}, TypeExcluded, func(t Trait) bool { return t.Because == BecauseEmbedding }},
+		{"shoes", func(r *rand.Rand, _ int) string {
+			return fmt.Sprintf("[%d.5, %d.5, %d.5]", 36+r.IntN(3), 39+r.IntN(3), 42+r.IntN(3))
+		}, TypeSet, nil},
 		{"sizes", func(r *rand.Rand, _ int) string { return fmt.Sprintf("[%d,%d]", 36+r.IntN(8), 36+r.IntN(8)) }, TypeSet, nil},
 	}
 }
@@ -295,6 +307,18 @@ func TestWhatWasLearntByTheRulesOfFormatsStays(t *testing.T) {
 		before = e.readAs(t, 100, before)
 		if got := before.Traits[0]; got.Type != TypeExcluded || got.Rules != formatsSince || got.Suggested == nil || got.Suggested.Type != TypeNumber {
 			t.Errorf("%+v", got)
+		}
+	}
+}
+
+func TestWhatWasLearntBeforePairsWerePlacesReadsNone(t *testing.T) {
+	users := flat(t, `{"a":[52.1, 13.4],"b":"9999-12-31"}`)
+	for rules, reads := range map[int]bool{wordsSince: false, pairsSince: true} {
+		if _, ok := (Trait{Path: "a", Type: TypeGeo, Format: FormatLatLon, Rules: rules}).Read(users); ok != reads {
+			t.Errorf("a place by the rules %d: %v", rules, ok)
+		}
+		if _, ok := (Trait{Path: "b", Type: TypeDate, Rules: rules}).Read(users); ok == reads {
+			t.Errorf("a date by the rules %d: %v", rules, ok)
 		}
 	}
 }

@@ -145,7 +145,9 @@ func (t Trait) convert(v Value) (Value, bool) {
 		if v.Kind == Set && slices.ContainsFunc(v.Set, func(m string) bool { return standsForNothing(m, t.Countries, t.Rules) }) {
 			v.Set = slices.DeleteFunc(slices.Clone(v.Set), func(m string) bool { return standsForNothing(m, t.Countries, t.Rules) })
 		}
-		v = t.Format.read(v)
+		if !v.Pair || t.Rules >= pairsSince {
+			v = t.Format.read(v)
+		}
 	}
 	if t.Declared {
 		v = v.declaredAs(t.Type)

@@ -112,7 +112,7 @@ func PlaceAt(lat, lon float64) (p Point, ok bool) {
 }
 
 // PlaceOf reads a place as traits hold it, decoded by encoding/json: an object with
-// lat and lon or lng, or text such as "52.5,13.4" or "POINT(13.4 52.5)".
+// lat and lon or lng, the array [52.5, 13.4], or text such as "52.5,13.4" or "POINT(13.4 52.5)".
 func PlaceOf(v any) (p Point, ok bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -123,6 +123,14 @@ func PlaceOf(v any) (p Point, ok bool) {
 		}
 		if isLat && isLon {
 			return PlaceAt(lat, lon)
+		}
+	case []any:
+		if len(v) == 2 {
+			lat, isLat := v[0].(float64)
+			lon, isLon := v[1].(float64)
+			if isLat && isLon {
+				return PlaceAt(lat, lon)
+			}
 		}
 	case string:
 		for _, f := range placeFormats() {
