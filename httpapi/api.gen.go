@@ -3789,7 +3789,7 @@ type Memberships struct {
 // Example: 500000
 type Minor = int64
 
-// MissingValues Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+// MissingValues Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the number of one user in a hundred. Of a date, -25567, the days from 1970-01-01 to 1900-01-01, where that is the first and as frequent. Texts such as "", "N/A", "?" and "9999-12-31" always do.
 type MissingValues = []float64
 
 // Name A name without control characters.
@@ -5145,7 +5145,7 @@ type TokenRequest struct {
 
 // Trait A trait that users have.
 type Trait struct {
-	// Because Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
+	// Because Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody shares. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
 	//
 	// Example: format
 	Because TraitBecause `json:"because"`
@@ -5167,7 +5167,7 @@ type Trait struct {
 	// Levels The values of a category or set that at least ten users share, the most frequent first; none of a sensitive path, nor to whom has not the scope read.
 	Levels []string `json:"levels"`
 
-	// MissingValues Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+	// MissingValues Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the number of one user in a hundred. Of a date, -25567, the days from 1970-01-01 to 1900-01-01, where that is the first and as frequent. Texts such as "", "N/A", "?" and "9999-12-31" always do.
 	MissingValues MissingValues `json:"missing_values"`
 
 	// Participates Whether matches look at it.
@@ -5199,7 +5199,7 @@ type Trait struct {
 // TraitReason Why it takes no part.
 type TraitReason string
 
-// TraitBecause Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
+// TraitBecause Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody shares. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
 //
 // Example: format
 type TraitBecause string
@@ -5306,7 +5306,7 @@ type TraitSchema struct {
 
 // TraitSuggestion How the trait would be read, were it learnt anew. Nothing changes its type unasked; declare the type, or `sensitive`, to take it.
 type TraitSuggestion struct {
-	// Because Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
+	// Because Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody shares. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
 	//
 	// Example: format
 	Because TraitBecause `json:"because"`
@@ -5316,7 +5316,7 @@ type TraitSuggestion struct {
 	// Example: DD.MM.YYYY
 	Format *TraitFormat `json:"format,omitempty"`
 
-	// MissingValues Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+	// MissingValues Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the number of one user in a hundred. Of a date, -25567, the days from 1970-01-01 to 1900-01-01, where that is the first and as frequent. Texts such as "", "N/A", "?" and "9999-12-31" always do.
 	MissingValues MissingValues `json:"missing_values"`
 
 	// Sensitive Its name suggests data of a special category.

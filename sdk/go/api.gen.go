@@ -5098,10 +5098,10 @@ type Trait struct {
 	// Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
 	// are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
 	// path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is
-	// that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
-	// `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told
-	// apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a
-	// release before, and stays until you decide. `declared`: you decided.
+	// that of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody shares.
+	// `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`:
+	// day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing.
+	// `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
 	Because TraitBecause `json:"because"`
 	// The share of the users who have it.
 	Coverage float64 `json:"coverage"`
@@ -5113,7 +5113,9 @@ type Trait struct {
 	// a sensitive path, nor to whom has not the scope read.
 	Levels []string `json:"levels"`
 	// Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
-	// number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+	// number of one user in a hundred. Of a date, -25567, the days from 1970-01-01 to 1900-01-01,
+	// where that is the first and as frequent. Texts such as "", "N/A", "?" and "9999-12-31" always
+	// do.
 	MissingValues []float64 `json:"missing_values"`
 	// Whether matches look at it.
 	Participates bool `json:"participates"`
@@ -5138,10 +5140,11 @@ type Trait struct {
 // TraitBecause: Why the type is this one. `kind`: 95 % of the values are of that kind in JSON.
 // `format`: 95 % are texts or numbers that spell it. `few_levels`: texts that many share. `code`:
 // numbers whose path is that of a code or a key. `identifier`: nearly all differ, and the path or
-// the length is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts
-// that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month
-// cannot be told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was
-// learnt by a release before, and stays until you decide. `declared`: you decided.
+// the length is that of an identifier. `embedding`: arrays of decimals, many or such as hardly
+// anybody shares. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values.
+// `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there
+// stands for nothing. `kept`: it was learnt by a release before, and stays until you decide.
+// `declared`: you decided.
 type TraitBecause string
 
 const (
@@ -5228,13 +5231,15 @@ type TraitSuggestion struct {
 	// Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
 	// are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
 	// path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is
-	// that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
-	// `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told
-	// apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a
-	// release before, and stays until you decide. `declared`: you decided.
+	// that of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody shares.
+	// `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`:
+	// day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing.
+	// `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
 	Because TraitBecause `json:"because"`
 	// Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
-	// number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+	// number of one user in a hundred. Of a date, -25567, the days from 1970-01-01 to 1900-01-01,
+	// where that is the first and as frequent. Texts such as "", "N/A", "?" and "9999-12-31" always
+	// do.
 	MissingValues []float64 `json:"missing_values"`
 	// Its name suggests data of a special category.
 	Sensitive bool `json:"sensitive"`

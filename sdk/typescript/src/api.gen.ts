@@ -5245,10 +5245,11 @@ export interface Trait {
    * Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
    * are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
    * path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is
-   * that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
-   * `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told
-   * apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a
-   * release before, and stays until you decide. `declared`: you decided.
+   * that of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody shares.
+   * `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values.
+   * `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there
+   * stands for nothing. `kept`: it was learnt by a release before, and stays until you decide.
+   * `declared`: you decided.
    */
   because: TraitBecause;
   /** The share of the users who have it. */
@@ -5264,7 +5265,9 @@ export interface Trait {
   levels: Array<string>;
   /**
    * Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
-   * number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+   * number of one user in a hundred. Of a date, -25567, the days from 1970-01-01 to 1900-01-01,
+   * where that is the first and as frequent. Texts such as "", "N/A", "?" and "9999-12-31" always
+   * do.
    */
   missing_values: Array<number>;
   /** Whether matches look at it. */
@@ -5295,10 +5298,10 @@ export interface Trait {
  * Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 % are
  * texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose path
  * is that of a code or a key. `identifier`: nearly all differ, and the path or the length is that
- * of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
- * `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told apart.
- * `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a release
- * before, and stays until you decide. `declared`: you decided.
+ * of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody shares.
+ * `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`:
+ * day and month cannot be told apart. `nothing_but_missing`: all that is there stands for nothing.
+ * `kept`: it was learnt by a release before, and stays until you decide. `declared`: you decided.
  */
 export type TraitBecause = "declared" | "kind" | "format" | "few_levels" | "code" | "identifier" | "embedding" | "free_text" | "mixed" | "ambiguous_dates" | "nothing_but_missing" | "kept";
 
@@ -5376,15 +5379,18 @@ export interface TraitSuggestion {
    * Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
    * are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
    * path is that of a code or a key. `identifier`: nearly all differ, and the path or the length is
-   * that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few share.
-   * `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be told
-   * apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt by a
-   * release before, and stays until you decide. `declared`: you decided.
+   * that of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody shares.
+   * `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values.
+   * `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is there
+   * stands for nothing. `kept`: it was learnt by a release before, and stays until you decide.
+   * `declared`: you decided.
    */
   because: TraitBecause;
   /**
    * Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
-   * number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+   * number of one user in a hundred. Of a date, -25567, the days from 1970-01-01 to 1900-01-01,
+   * where that is the first and as frequent. Texts such as "", "N/A", "?" and "9999-12-31" always
+   * do.
    */
   missing_values: Array<number>;
   /** Its name suggests data of a special category. */

@@ -2546,10 +2546,11 @@ class Trait(TypedDict):
     # Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
     # are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
     # path is that of a code or a key. `identifier`: nearly all differ, and the path or the length
-    # is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few
-    # share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be
-    # told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt
-    # by a release before, and stays until you decide. `declared`: you decided.
+    # is that of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody
+    # shares. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values.
+    # `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is
+    # there stands for nothing. `kept`: it was learnt by a release before, and stays until you
+    # decide. `declared`: you decided.
     because: TraitBecause
     # The share of the users who have it.
     coverage: float
@@ -2561,7 +2562,9 @@ class Trait(TypedDict):
     # of a sensitive path, nor to whom has not the scope read.
     levels: list[str]
     # Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
-    # number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+    # number of one user in a hundred. Of a date, -25567, the days from 1970-01-01 to 1900-01-01,
+    # where that is the first and as frequent. Texts such as "", "N/A", "?" and "9999-12-31" always
+    # do.
     missing_values: list[float]
     # Whether matches look at it.
     participates: bool
@@ -2657,13 +2660,16 @@ class TraitSuggestion(TypedDict):
     # Why the type is this one. `kind`: 95 % of the values are of that kind in JSON. `format`: 95 %
     # are texts or numbers that spell it. `few_levels`: texts that many share. `code`: numbers whose
     # path is that of a code or a key. `identifier`: nearly all differ, and the path or the length
-    # is that of an identifier. `embedding`: arrays of many decimals. `free_text`: texts that few
-    # share. `mixed`: no kind holds 95 % of the values. `ambiguous_dates`: day and month cannot be
-    # told apart. `nothing_but_missing`: all that is there stands for nothing. `kept`: it was learnt
-    # by a release before, and stays until you decide. `declared`: you decided.
+    # is that of an identifier. `embedding`: arrays of decimals, many or such as hardly anybody
+    # shares. `free_text`: texts that few share. `mixed`: no kind holds 95 % of the values.
+    # `ambiguous_dates`: day and month cannot be told apart. `nothing_but_missing`: all that is
+    # there stands for nothing. `kept`: it was learnt by a release before, and stays until you
+    # decide. `declared`: you decided.
     because: TraitBecause
     # Numbers that stand for nothing, such as -1 and 999: at an end, far from all others, and the
-    # number of one user in a hundred. Texts such as "", "N/A" and "?" always do.
+    # number of one user in a hundred. Of a date, -25567, the days from 1970-01-01 to 1900-01-01,
+    # where that is the first and as frequent. Texts such as "", "N/A", "?" and "9999-12-31" always
+    # do.
     missing_values: list[float]
     # Its name suggests data of a special category.
     sensitive: bool
