@@ -138,6 +138,10 @@ func TestAHistoryIsShownAndProven(t *testing.T) {
 				t.Errorf("the script: %d %s", end, said)
 			}
 		}
+		spread := bytes.ReplaceAll(export, []byte("\n"), []byte("\r\n\r\n")) // line ends are no part of an export
+		if end, said := byScript(t, jwks, spread); end != scriptGenuine {
+			t.Errorf("the script, of other line ends: %d %s", end, said)
+		}
 		for what, tampered := range map[string][]byte{
 			"a changed type":         bytes.Replace(export, []byte("end_user.created"), []byte("end_user.creates"), 1),
 			"a line that is no text": bytes.Replace(export, []byte("end_user.created"), []byte("end_user.\xff"), 1),

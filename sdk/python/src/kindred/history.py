@@ -159,6 +159,8 @@ def verified(lines: Lines, jwks: Mapping[str, Any], kept: Iterable[str] = ()) ->
 def events(lines: Lines) -> Iterator[Event]:
     """Read the events of an export that was verified before."""
     for text in lines:
+        if not text.strip():
+            continue
         line = _parse(text)
         if "head" not in line and line.get("ordinal") is not None and not line.get("missing"):
             yield _event(line)
@@ -347,6 +349,8 @@ class _Check:
         """The events that can be read, and all that is wrong."""
         last_is_head = False
         for n, text in enumerate(lines, 1):
+            if not text.strip():
+                continue  # it is no part of an export
             try:
                 line = _parse(text)
                 last_is_head = "head" in line
