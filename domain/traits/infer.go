@@ -149,7 +149,6 @@ func describe(path string, values []Value, overrides map[string]Override, prior 
 	}
 	t.decide(overrides)
 	t.guess(values, prior)
-	t.decide(overrides)
 	t.Known = t.have(values)
 	switch t.Type {
 	case TypeNumber, TypeDate:
@@ -160,6 +159,7 @@ func describe(path string, values []Value, overrides map[string]Override, prior 
 		t.Levels, t.Distinct = t.count(values, SetLevels)
 	}
 	t.Expected = t.expect(values)
+	t.decide(overrides)
 	return t
 }
 
@@ -175,7 +175,7 @@ func (t *Trait) decide(overrides map[string]Override) {
 		t.Weight = min(max(*decided.Weight, 0), MaxWeight)
 	}
 	t.Ignored = decided.Ignore != nil && *decided.Ignore
-	t.Sensitive = likelySensitive(t.Path, t.Rules)
+	t.Sensitive = likelySensitive(t.Path, t.Rules) && !t.isOfPages()
 	if decided.Sensitive != nil {
 		t.Sensitive = *decided.Sensitive
 	}

@@ -224,10 +224,33 @@ func TestSensitiveNames(t *testing.T) {
 		"religion": true, "profile.healthStatus": true, "user_ethnicity": true, "sexual-orientation": true, "sexualorientation": true,
 		"politicalViews": true, "race": true, "profile.Race": true, "tradeUnion.member": true, "HIV": true, "health.steps": true, "beliefs": true,
 		"embrace": false, "wealth": false, "age": false, "hours_per_week": false, "trace_id": false, "union_square": false, "devotee": false,
+		"cancer": true, "krebs": true, "blutgruppe": true, "blood_group": true, "is_smoker": true, "bmi": true, "bodyMassIndex": true, "verbraucher": false, "cancelled": false,
+		"race_time": false, "raceNumber": false, "race.day": false, "race_type": true, "day_race": true, "race_time.race": true, "orientation": true, "sexual_orientation": true,
 	} {
 		if got := likelySensitive(path, Rules); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
+	}
+}
+
+func TestTheOrientationOfPagesIsNotSensitive(t *testing.T) {
+	for _, c := range []struct {
+		path, other string
+		sensitive   bool
+	}{{"orientation", "Landscape", false}, {"photo.orientation", "landscape", true}, {"orientation", "gay", true}, {"sexual_orientation", "landscape", true}} {
+		var users []user
+		for i := range 40 {
+			value := []string{"portrait", c.other}[i%2]
+			users = append(users, user{fmt.Sprint(i), flat(t, fmt.Sprintf(`{%q:%q}`, c.path, value))})
+		}
+		s := Infer(each(users), nil)
+		decided, ok := s.Recorded().Decide(nil)
+		if !ok || s.Traits[0].Sensitive != c.sensitive || decided.Traits[0].Sensitive != c.sensitive {
+			t.Errorf("%s of portrait and %s: %v, and recorded %v", c.path, c.other, s.Traits[0].Sensitive, decided.Traits[0].Sensitive)
+		}
+	}
+	if !likelySensitive("race_time", wordsSince) || likelySensitive("cancer", wordsSince) {
+		t.Error("names are judged by other rules than they were learnt by")
 	}
 }
 

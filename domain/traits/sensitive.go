@@ -22,6 +22,17 @@ func likelySensitive(path string, rules int) bool {
 			return true
 		}
 	}
+	if rules >= pairsSince {
+		if slices.ContainsFunc(healthStems(), func(stem string) bool { return strings.Contains(joined, stem) }) ||
+			slices.ContainsFunc(named, func(w string) bool { return slices.Contains(healthWords(), w) }) {
+			return true
+		}
+		for i, w := range named { // of sport
+			if i > 0 && named[i-1] == "race" && slices.Contains([]string{"time", "times", "number", "day", "days"}, w) {
+				named[i-1] = ""
+			}
+		}
+	}
 	return slices.ContainsFunc(sensitiveStems(), func(stem string) bool { return strings.Contains(joined, stem) }) ||
 		slices.ContainsFunc(named, func(w string) bool { return slices.Contains(sensitiveWords(), w) })
 }
@@ -57,6 +68,21 @@ func sensitiveStems() []string {
 // sensitiveWords are looked for as whole words alone: embrace is no race.
 func sensitiveWords() []string {
 	return []string{"race", "hiv", "faith", "church", "belief", "beliefs", "caste", "tribe", "dna", "gay", "lesbian", "lgbt", "lgbtq", "transgender", "vote", "voting", "voter", "allergy", "allergies", "disabled"}
+}
+
+// healthStems and healthWords are what the rules of before did not know.
+func healthStems() []string {
+	return []string{"cancer", "krebs", "blutgruppe", "bloodgroup", "bodymass"}
+}
+
+func healthWords() []string { return []string{"smoker", "smoking", "raucher", "nichtraucher", "bmi"} }
+
+// isOfPages tells the orientation of a page or a screen from that of a person.
+func (t Trait) isOfPages() bool {
+	return t.Rules >= pairsSince && strings.Join(words(t.Path), "") == "orientation" && t.Distinct > 0 && t.Distinct == len(t.Levels) &&
+		!slices.ContainsFunc(t.Levels, func(l Level) bool {
+			return !slices.Contains([]string{"portrait", "landscape", "square"}, strings.ToLower(l.Name))
+		})
 }
 
 // words splits a name at its case changes and at everything that is no letter.
