@@ -54,12 +54,13 @@ func Infer(users iter.Seq2[string, Flat], overrides map[string]Override) Schema 
 // SampleBytes and one user. What was learnt before is kept where it was learnt from
 // enough users or by other rules; the zero value is nothing.
 func InferSampled(users iter.Seq2[string, Flat], overrides map[string]Override, before Schema) Schema {
-	columns, sampled, size := make(map[string][]Value), 0, 0
+	columns, sampled, size, cut := make(map[string][]Value), 0, 0, 0
 	for _, flat := range users {
 		for _, v := range flat.Values {
 			columns[v.Path] = append(columns[v.Path], v)
 		}
 		sampled++
+		cut = max(cut, flat.Skipped)
 		if size += flat.Bytes(); size >= SampleBytes {
 			break
 		}
@@ -68,7 +69,7 @@ func InferSampled(users iter.Seq2[string, Flat], overrides map[string]Override, 
 		return cmp.Or(cmp.Compare(len(columns[b]), len(columns[a])), strings.Compare(a, b))
 	})
 	kept := paths[:min(len(paths), MaxPaths)]
-	s := Schema{Edition: Edition, Sampled: sampled, Traits: []Trait{}, Skipped: len(paths) - len(kept)}
+	s := Schema{Edition: Edition, Sampled: sampled, Traits: []Trait{}, Skipped: len(paths) - len(kept) + cut}
 	for _, path := range slices.Sorted(slices.Values(kept)) {
 		s.Traits = append(s.Traits, describe(path, columns[path], overrides, before.trait(path)))
 	}

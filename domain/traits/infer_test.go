@@ -233,6 +233,20 @@ func TestSensitiveNames(t *testing.T) {
 	}
 }
 
+func TestPathsThatWereCutOffUsersAreSkipped(t *testing.T) {
+	wide := func(n int) Flat {
+		paths := make([]string, n)
+		for i := range paths {
+			paths[i] = fmt.Sprintf(`"t%03d":1`, i)
+		}
+		return flat(t, "{"+strings.Join(paths, ",")+"}")
+	}
+	s := Infer(each([]user{{"a", wide(MaxPaths + 45)}, {"b", wide(MaxPaths + 3)}, {"c", flat(t, `{"z":1}`)}}), nil)
+	if len(s.Traits) != MaxPaths || s.Skipped != 46 {
+		t.Errorf("%d traits, %d skipped", len(s.Traits), s.Skipped)
+	}
+}
+
 func TestTheOrientationOfPagesIsNotSensitive(t *testing.T) {
 	for _, c := range []struct {
 		path, other string

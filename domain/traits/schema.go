@@ -33,7 +33,7 @@ type Schema struct {
 	Version int     `json:"version"`
 	Sampled int     `json:"sampled"` // users that it was learnt from
 	Traits  []Trait `json:"traits"`  // sorted by path
-	Skipped int     `json:"skipped"` // paths beyond MaxPaths, the rarest
+	Skipped int     `json:"skipped"` // paths beyond MaxPaths, the rarest, and those that were cut off the user with the most beyond its bounds
 	Edition int     `json:"edition,omitempty"`
 }
 
