@@ -236,7 +236,17 @@ for (const scripts of [true, false]) test(`what takes long comes once the page i
   await page.fill("textarea[name=rule]", 'traits.plan == "pro"');
   await hand.turn(() => page.locator('button[formaction="/console/segments#add"]').click());
   await there("Set apart by");
+  const seen = (opacity) => eventually(`an answer of opacity ${opacity}`, () => page.evaluate((o) => getComputedStyle(document.querySelector("#named > :not(h2)")).opacity === o, opacity));
   await page.fill("textarea[name=rule]", "traits.plan ==");
+  if (scripts) { // the answer to another rule is greyed until there is one to this
+    await seen("0.35");
+    await page.fill("textarea[name=rule]", 'traits.plan == "pro"');
+    await seen("1");
+    await page.fill("textarea[name=rule]", "traits.age > 40");
+    await seen("0.35");
+    await seen("1");
+    await page.fill("textarea[name=rule]", "traits.plan ==");
+  }
   if (scripts) { // what is not whole yet, while it is typed, is no error; what is asked for is
     await hand.turn(() => page.locator('button[formaction="/console/segments#add"]').click());
     await there("something is missing");

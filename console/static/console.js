@@ -86,14 +86,19 @@ for (const part of document.querySelectorAll("[data-later]")) (async () => {
 
 // Whom a rule names, while it is typed.
 for (const rule of document.querySelectorAll("[data-count]")) {
-  let typed;
-  rule.addEventListener("input", () => {
+  const question = () => encodeURIComponent(rule.value.trim()) + (rule.form.elements.layer?.value ? "&layer=" + rule.form.elements.layer.value : "");
+  let typed, answered = question();
+  rule.form.addEventListener("input", () => {
     clearTimeout(typed);
-    typed = setTimeout(async () => {
-      const asked = rule.value, layer = rule.form.elements.layer?.value ?? "";
-      const answer = await pageOf(rule.dataset.count + encodeURIComponent(asked) + (layer && "&layer=" + layer));
-      const next = asked === rule.value && answer?.part("named"); // what is not whole yet is refused
-      if (next) document.getElementById("named").replaceChildren(...next.childNodes);
+    const asked = question();
+    rule.classList.toggle("ahead", asked !== answered); // of what stands beside it, which is greyed
+    if (asked !== answered) typed = setTimeout(async () => {
+      const answer = await pageOf(rule.dataset.count + asked);
+      const next = asked === question() && answer?.part("named"); // what is not whole yet is refused
+      if (!next) return;
+      document.getElementById("named").replaceChildren(...next.childNodes);
+      rule.classList.remove("ahead");
+      answered = asked;
     }, 400);
   });
 }
