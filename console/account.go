@@ -10,6 +10,9 @@ import (
 )
 
 func (p *page) account() error {
+	if p.who.Sandbox { // which has neither sessions nor passwords
+		return p.show("account", "Account", say("titles.account"), nil)
+	}
 	sessions, _, err := collect(p.api.Members.ListSessions(p.r.Context(), kindred.ListSessionsParams{}), allOf)
 	if err != nil {
 		return err

@@ -232,3 +232,25 @@ func TestThreeDaysAreThreeDaysASecondLater(t *testing.T) {
 		}
 	}
 }
+
+// A sandbox has neither passwords nor sessions: its account leads to that of the client beside it.
+func TestTheAccountOfASandboxIsBesideIt(t *testing.T) {
+	t.Parallel()
+	pages := pagesOf(t)
+	ask := func(method, path, form string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, path, strings.NewReader(form))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		r.AddCookie(&http.Cookie{Name: sandboxCookie, Value: "cli_2"})
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, base(kindred.RoleOwner, "Staging", "admin"))))
+		return w
+	}
+	page := ask("GET", "/console/account", "").Body.String()
+	if strings.Contains(page, `type="password"`) || strings.Contains(page, "<table") || !strings.Contains(page, "beside this sandbox") {
+		t.Errorf("a sandbox has a password, or sessions: %s", page)
+	}
+	if left := ask("POST", "/console/leave-sandbox", "to=account"); left.Header().Get("Location") != "/console/account" || cookies(left)[0].MaxAge >= 0 {
+		t.Errorf("it leads to %s, and sets %v", left.Header().Get("Location"), cookies(left))
+	}
+}

@@ -58,7 +58,11 @@ func (p *page) openSandbox() error {
 
 func (p *page) closeSandbox() error {
 	p.leaveSandbox()
-	http.Redirect(p.w, p.r, Path+"settings", http.StatusSeeOther)
+	to := "settings"
+	if p.form("to") == "account" {
+		to = "account"
+	}
+	http.Redirect(p.w, p.r, Path+to, http.StatusSeeOther)
 	return nil
 }
 

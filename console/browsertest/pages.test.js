@@ -200,7 +200,7 @@ test("a sandbox says that it is one, on pages that are accessible and fit", asyn
   const wrong = [];
   await hand.open("settings");
   await hand.send("/open");
-  for (const at of ["", "users", "settings"]) {
+  for (const at of ["", "users", "settings", "account"]) {
     await hand.open(at);
     await hand.has("nothing here is live");
     wrong.push(...await everyWay(page, hand.path()));
@@ -211,6 +211,12 @@ test("a sandbox says that it is one, on pages that are accessible and fit", asyn
   wrong.push(...await everyWay(page, hand.path()));
   await hand.send("/leave-sandbox");
   await hand.has("Sandboxes");
+  await hand.send("/open");
+  await hand.open("account");
+  assert.equal(await hand.count("[type=password], table"), 0, "a sandbox has a password or sessions");
+  await hand.turn(() => page.click("button[value=account]"));
+  assert.equal(hand.path(), "/console/account");
+  await hand.has("Change your password");
   assert.deepEqual(wrong, []);
   assert.deepEqual(complaints.filter((c) => !/Failed to load resource.* 422/.test(c)), []);
   await close();
