@@ -3415,7 +3415,7 @@ type ImportPreview struct {
 	// Lines Lines that were looked at.
 	Lines int64 `json:"lines"`
 
-	// Skipped Paths beyond the first 256, the rarest.
+	// Skipped Paths that are left out: beyond 256 the rarest, and of each user those beyond 256, the last by name, and those too deep; as many as one user has at most.
 	Skipped int64 `json:"skipped"`
 
 	// Traits As they would be read if these were all users; by path.
@@ -5291,7 +5291,7 @@ type TraitSchema struct {
 	// Overrides What you have decided, by path.
 	Overrides map[string]TraitOverride `json:"overrides"`
 
-	// Skipped Paths beyond the first 256, the rarest.
+	// Skipped Paths that are left out: beyond 256 the rarest, and of each user those beyond 256, the last by name, and those too deep; as many as one user has at most.
 	Skipped int `json:"skipped"`
 
 	// Traits By path.

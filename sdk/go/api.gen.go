@@ -3915,7 +3915,8 @@ type ImportPreview struct {
 	Failed int64 `json:"failed"`
 	// Lines that were looked at.
 	Lines int64 `json:"lines"`
-	// Paths beyond the first 256, the rarest.
+	// Paths that are left out: beyond 256 the rarest, and of each user those beyond 256, the last by
+	// name, and those too deep; as many as one user has at most.
 	Skipped int64 `json:"skipped"`
 	// As they would be read if these were all users; by path.
 	Traits []Trait `json:"traits"`
@@ -5215,7 +5216,8 @@ type TraitOverride struct {
 type TraitSchema struct {
 	// What you have decided, by path.
 	Overrides map[string]TraitOverride `json:"overrides"`
-	// Paths beyond the first 256, the rarest.
+	// Paths that are left out: beyond 256 the rarest, and of each user those beyond 256, the last by
+	// name, and those too deep; as many as one user has at most.
 	Skipped int64 `json:"skipped"`
 	// By path.
 	Traits []Trait `json:"traits"`

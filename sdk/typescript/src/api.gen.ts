@@ -4062,7 +4062,10 @@ export interface ImportPreview {
   failed: number;
   /** Lines that were looked at. */
   lines: number;
-  /** Paths beyond the first 256, the rarest. */
+  /**
+   * Paths that are left out: beyond 256 the rarest, and of each user those beyond 256, the last by
+   * name, and those too deep; as many as one user has at most.
+   */
   skipped: number;
   /** As they would be read if these were all users; by path. */
   traits: Array<Trait>;
@@ -5360,7 +5363,10 @@ export interface TraitOverride {
 export interface TraitSchema {
   /** What you have decided, by path. */
   overrides: Record<string, TraitOverride>;
-  /** Paths beyond the first 256, the rarest. */
+  /**
+   * Paths that are left out: beyond 256 the rarest, and of each user those beyond 256, the last by
+   * name, and those too deep; as many as one user has at most.
+   */
   skipped: number;
   /** By path. */
   traits: Array<Trait>;

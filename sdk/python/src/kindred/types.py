@@ -1491,7 +1491,8 @@ class ImportPreview(TypedDict):
     failed: int
     # Lines that were looked at.
     lines: int
-    # Paths beyond the first 256, the rarest.
+    # Paths that are left out: beyond 256 the rarest, and of each user those beyond 256, the last by
+    # name, and those too deep; as many as one user has at most.
     skipped: int
     # As they would be read if these were all users; by path.
     traits: list[Trait]
@@ -2643,7 +2644,8 @@ class TraitSchema(TypedDict):
     """What was learnt and decided about the traits."""
     # What you have decided, by path.
     overrides: dict[str, TraitOverride]
-    # Paths beyond the first 256, the rarest.
+    # Paths that are left out: beyond 256 the rarest, and of each user those beyond 256, the last by
+    # name, and those too deep; as many as one user has at most.
     skipped: int
     # By path.
     traits: list[Trait]
