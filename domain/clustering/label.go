@@ -49,7 +49,8 @@ func (s *survey) labels() []Label {
 		told := names.tell(c)
 		said := make([]string, len(told.conditions))
 		for i, condition := range told.conditions {
-			said[i] = names.text(c, condition)
+			told.conditions[i] = names.withWhole(condition)
+			said[i] = names.text(c, told.conditions[i])
 		}
 		text := name(said, taken)
 		taken[text] = true

@@ -53,13 +53,14 @@ type naming struct {
 	words int       // of a set of sampled users
 	stand []float64 // how many users a sampled one stands for, by cluster
 	edges [][]float64
+	whole map[int][]float64 // everybody's numbers, sorted, of a trait where all are whole
 }
 
 // members is a set of sampled users, a bit each; each cluster begins with a word of its own.
 type members []uint64
 
 func newNaming(s *survey) *naming {
-	n := &naming{survey: s, edges: make([][]float64, len(s.reader.traits))}
+	n := &naming{survey: s, edges: make([][]float64, len(s.reader.traits)), whole: map[int][]float64{}}
 	for c := range s.Result.K {
 		g := &s.groups[c]
 		rows := min(g.users, g.size, namedRows)
@@ -72,6 +73,9 @@ func newNaming(s *survey) *naming {
 		if numeric(t.Type) {
 			known, _ := all.sorted(i)
 			n.edges[i] = grid(known, gridEdges)
+			if t.Type == traits.TypeNumber && !slices.ContainsFunc(known, func(x float64) bool { return x != math.Trunc(x) }) {
+				n.whole[i] = known
+			}
 		}
 	}
 	return n
@@ -365,7 +369,40 @@ func (n *naming) text(cluster int, c Condition) string {
 	case over:
 		return fmt.Sprintf("%s up to %s", path, to)
 	}
+	if known := n.whole[c.trait]; len(known) > 0 {
+		from = plain(atLeast(known, c.Over))
+	}
+	if from == to {
+		return fmt.Sprintf("%s %s", path, to)
+	}
 	return fmt.Sprintf("%s %s to %s", path, from, to)
+}
+
+// withWhole brings the bounds of whole numbers to such, which hold for the same users.
+func (n *naming) withWhole(c Condition) Condition {
+	if known := n.whole[c.trait]; c.bit == 0 && len(known) > 0 {
+		c.Over, c.UpTo = atMost(known, c.Over), atMost(known, c.UpTo)
+	}
+	return c
+}
+
+// atMost is the largest number up to a bound that anybody has; the largest whole one where
+// so few have it that it may not be told.
+func atMost(sorted []float64, bound float64) float64 {
+	end, _ := slices.BinarySearch(sorted, math.Nextafter(bound, math.Inf(1)))
+	if from := end - leastHolders; from >= 0 && !math.IsInf(bound, 0) && sorted[from] == sorted[end-1] {
+		return sorted[from]
+	}
+	return math.Floor(bound)
+}
+
+// atLeast is the least number over a bound that anybody has, likewise.
+func atLeast(sorted []float64, bound float64) float64 {
+	from, _ := slices.BinarySearch(sorted, math.Nextafter(bound, math.Inf(1)))
+	if end := from + leastHolders; end <= len(sorted) && sorted[end-1] == sorted[from] {
+		return sorted[from]
+	}
+	return math.Floor(bound) + 1
 }
 
 // plain writes a number without an exponent, where it is not huge.

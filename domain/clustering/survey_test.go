@@ -176,6 +176,34 @@ func TestALabelTellsBestWhoIsInACluster(t *testing.T) {
 	}
 }
 
+// Bounds between two groups lie where nobody is, and a number of few is not told.
+func TestBoundsOfWholeNumbersAreSomebodys(t *testing.T) {
+	random := draws(5)
+	r := Result{K: 3, Centroids: make([][]float32, 3), Spreads: make([]float64, 3)}
+	var users []traits.Flat
+	for i := range 1200 {
+		visits := [][2]int{{1, 7}, {9, 6}, {20, 10}}[i%3]
+		f, err := traits.Flatten(fmt.Appendf(nil, `{"visits":%d,"noise":%d}`, visits[0]+random.IntN(visits[1]), random.IntN(100)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		users, r.Assignments = append(users, f), append(r.Assignments, uint16(i%3))
+	}
+	s := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users)
+	for c, want := range []string{"visits up to 7", "visits 9 to 14", "visits 20 to 29"} {
+		if l := s.Labels[c]; l.Text != want || l.F1 != 1 {
+			t.Errorf("%q, F1 %.3f, not %q", l.Text, l.F1, want)
+		}
+	}
+	known := append(slices.Repeat([]float64{7}, 12), 9, 9, 20)
+	if low, high := atMost(known, 8.4), atMost(known, 15.5); low != 7 || high != 15 {
+		t.Errorf("at most %v and %v", low, high)
+	}
+	if low, high := atLeast(known, 5.5), atLeast(known, 8); low != 7 || high != 9 || atLeast(known, 16.4) != 17 {
+		t.Errorf("at least %v and %v", low, high)
+	}
+}
+
 // Users of three flags, of whom only those who hold all three are in cluster 1: a fourth
 // trait adds nothing, and is not named.
 func TestALabelHasAThirdConditionWhereItTells(t *testing.T) {
