@@ -57,7 +57,7 @@ func (p *page) nullable(name string) (kindred.Nullable[int64], error) {
 func (p *page) typedCampaign() (c kindred.CampaignChange, err error) {
 	currency := p.form("currency")
 	budget, ok := minor(p.form("budget_minor"), currency)
-	if !ok {
+	if !ok || budget == 0 {
 		return c, invalid("budget_minor", say("campaign.this_must_be_an"))
 	}
 	audience := kindred.AudienceAll

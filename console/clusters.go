@@ -108,6 +108,12 @@ func (p *page) clusters() error {
 		if err := p.drawn(data, latest, all, known); err != nil {
 			return err
 		}
+	} else {
+		agreed, err := p.api.Consent.ListPage(ctx, layer.ID, kindred.ListConsentsParams{Limit: new(int64(1))})
+		if err != nil {
+			return err
+		}
+		data["Agreed"] = len(agreed.Data) > 0
 	}
 	return p.show("clusters", "Clusters", say("titles.clusters"), data)
 }

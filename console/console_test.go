@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -252,5 +253,38 @@ func TestTheAccountOfASandboxIsBesideIt(t *testing.T) {
 	}
 	if left := ask("POST", "/console/leave-sandbox", "to=account"); left.Header().Get("Location") != "/console/account" || cookies(left)[0].MaxAge >= 0 {
 		t.Errorf("it leads to %s, and sets %v", left.Header().Get("Location"), cookies(left))
+	}
+}
+
+// The header of a CSV file is a line of the API's, and nobody.
+func TestTheHeaderOfAFileIsNotCounted(t *testing.T) {
+	t.Parallel()
+	pages := pagesOf(t)
+	for file, to := range map[string]string{"people.csv": "/console/imports/imp_1?csv=1", "people.ndjson": "/console/imports/imp_1"} {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		if _, err := form.CreateFormFile("file", file); err != nil {
+			t.Fatal(err)
+		}
+		if err := form.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "/console/users/import", &body)
+		r.Header.Set("Content-Type", form.FormDataContentType())
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		w := httptest.NewRecorder()
+		world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/users/import": kindred.Import{ID: "imp_1"}})
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
+		if got := w.Header().Get("Location"); got != to {
+			t.Errorf("%s leads to %q, not %q", file, got, to)
+		}
+	}
+}
+
+func TestWhatASensitiveTraitIsAllowedByIsALink(t *testing.T) {
+	t.Parallel()
+	got := string(allowing(`1 < 2: traits.a&b.sex is sensitive. To allow it, set "sensitive": false for it in the trait schema.`))
+	if want := `1 &lt; 2: traits.a&amp;b.sex is sensitive. <a href="/console/traits?path=a%26b.sex#change">Allow it on its page.</a>`; got != want {
+		t.Errorf("%s, not %s", got, want)
 	}
 }

@@ -52,7 +52,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return &all[len(all)-1]
 		},
-		"millis": millis, "statusTone": statusTone, "because": because, "reason": reason, "means": means, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "clusterIDs": clusterIDs,
+		"millis": millis, "statusTone": statusTone, "because": because, "reason": reason, "means": means, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "label": label, "allowing": allowing, "clusterIDs": clusterIDs,
 		"bars": drawing.Bars, "line": drawing.Line, "spark": chart.Spark, "terms": chart.Terms, "swatch": chart.Swatch, "brief": brief, "moved": moved, "meter": chart.Meter,
 	}
 }
@@ -61,6 +61,19 @@ func (s *Console) functions() template.FuncMap {
 var drawing = chart.Words{
 	Chart: say("chart.chart"), Table: say("common.table"), AsTable: say("chart.as_a_table"), Users: say("common.users"),
 	Moved: func(count, from, to string) string { return say("chart.from_to", count, from, to) },
+}
+
+// toAllow is how the API says of a rule that a trait is sensitive, and how to allow it by a call.
+var toAllow = regexp.MustCompile(`traits\.(\S+) is sensitive\. (To allow it, set .* in the trait schema\.)`)
+
+// allowing is a text of the API which leads to the page of a trait, where that can be allowed.
+func allowing(text string) template.HTML {
+	said := template.HTMLEscapeString(text)
+	if found := toAllow.FindStringSubmatch(text); found != nil {
+		link := fmt.Sprintf(`<a href="%straits?path=%s#change">%s</a>`, Path, url.QueryEscape(found[1]), say("traits.allow_it_there"))
+		said = strings.Replace(said, template.HTMLEscapeString(found[2]), link, 1)
+	}
+	return template.HTML(said) //nolint:gosec // escaped
 }
 
 // mark is the icon of the pages, which takes no request of its own.
@@ -306,11 +319,14 @@ func indented(v any) string {
 		}
 		v = parsed
 	}
-	out, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
+	var out strings.Builder
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false) // the page does, where it is shown
+	encoder.SetIndent("", "  ")
+	if encoder.Encode(v) != nil {
 		return fmt.Sprint(v)
 	}
-	return string(out)
+	return strings.TrimSuffix(out.String(), "\n")
 }
 
 // plainValue writes a value of a trait as people read it.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	kindred "kindred/sdk/go"
 )
@@ -27,7 +28,7 @@ type page struct {
 
 	refused          *Problem // of the form that this page answers
 	changed, granted string   // the layer whose form this is
-	about            string   // what was to be ended, by a form that is refused
+	about            string   // what a form that is refused was to end, or to make and is there
 }
 
 // view is what the layout shows of a page.
@@ -36,7 +37,7 @@ type view struct {
 	Section string // of the rail that is current
 	Who     identity
 	Problem *Problem
-	About   string // what was to be ended, by a form that was refused
+	About   string // what a form that was refused was to end, or to make and is there
 	Notice  string // what was done
 	Form    url.Values
 	Key     string // of the forms of this page: sent twice, it takes effect once
@@ -74,11 +75,35 @@ func (p *Problem) Field(name string) string {
 		return ""
 	}
 	for _, f := range p.Fields {
-		if pointer := strings.TrimRight(f.Pointer, "/0123456789"); pointer[strings.LastIndexByte(pointer, '/')+1:] == name {
+		if fieldOf(f) == name {
 			return f.Detail
 		}
 	}
 	return ""
+}
+
+// fieldOf is the field that a pointer ends with, without its place in a list.
+func fieldOf(f kindred.FieldError) string {
+	pointer := strings.TrimRight(f.Pointer, "/0123456789")
+	return pointer[strings.LastIndexByte(pointer, '/')+1:]
+}
+
+// labels are what forms call the fields of the API.
+var labels = map[string]string{
+	"name": say("common.name"), "company_name": say("common.company"), "email": say("common.e_mail"), "password": say("common.password"), "role": say("settings.role"),
+	"budget_minor": say("common.budget"), "currency": say("parts.currency"), "starts_at": say("parts.starts"), "ends_at": say("common.ends"),
+	"frequency_cap": say("parts.shown_to_one_user"), "frequency_window_seconds": say("parts.within_days"), "segments": say("parts.audience"), "cluster_ids": say("parts.audience"),
+	"external_id": say("users.your_own_id"), "traits": say("common.traits"), "weight": say("traits.weight"), "type": say("traits.type"), "trait_paths": say("settings.traits_that_it_may"),
+	"rule": say("common.rule"), "filter": say("common.rule"), "match_rule": say("common.rule"), "min_score": say("settings.from_this_score"), "source": say("settings.where_they_said_so"),
+	"url": say("common.url"), "secret": say("webhooks.secret"), "event_types": say("common.events"),
+}
+
+// label is what the form of a page calls a field. What says by itself what is wrong needs none.
+func label(f kindred.FieldError) string {
+	if text := labels[fieldOf(f)]; text != "" || unicode.IsUpper([]rune(f.Detail + " ")[0]) {
+		return text
+	}
+	return f.Pointer
 }
 
 // titles say in words what a status means to a reader of the console.

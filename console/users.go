@@ -140,6 +140,9 @@ func (p *page) createUser() error {
 	}
 	user, err := p.api.Users.Create(p.r.Context(), kindred.NewUser{ExternalID: p.form("external_id"), Traits: traits}, p.once())
 	if err != nil {
+		if problemOf(err).Code == kindred.CodeUserExists {
+			p.about, err = "ext:"+p.form("external_id"), invalid("external_id", say("users.there_is_one"))
+		}
 		return p.again(err, p.users)
 	}
 	return p.done(Path+"users/"+url.PathEscape(user.ID), "created")
@@ -172,7 +175,11 @@ func (p *page) importUsers() error {
 	if err != nil {
 		return p.again(err, p.users)
 	}
-	http.Redirect(p.w, p.r, Path+"imports/"+url.PathEscape(begun.ID), http.StatusSeeOther)
+	at := Path + "imports/" + url.PathEscape(begun.ID)
+	if len(options) > 0 {
+		at += "?csv=1"
+	}
+	http.Redirect(p.w, p.r, at, http.StatusSeeOther)
 	return nil
 }
 
@@ -223,6 +230,9 @@ func (p *page) showImport() error {
 	}
 	if one.EndedAt == nil {
 		p.w.Header().Set("Refresh", "1")
+	}
+	if p.r.URL.Query().Has("csv") { // whose header is counted, and is nobody
+		one.Lines, one.LinesDone = max(one.Lines-1, 0), max(one.LinesDone-1, 0)
 	}
 	return p.show("import", "Users", say("titles.import"), one)
 }
