@@ -38,7 +38,8 @@ func TestFlattenReadsShapes(t *testing.T) {
 			"an array of two numbers keeps them", `{"a":[52.1,13.4],"b":[2,2],"c":[1,"x",2],"d":[1,2,3],"e":[0]}`,
 			[]Value{
 				{Path: "a", Kind: Set, Set: []string{"13.4", "52.1"}, Pair: true, Number: 52.1, Lon: 13.4},
-				{Path: "b", Kind: Set, Set: []string{"2"}, Pair: true, Number: 2, Lon: 2}, set("c", "1", "2", "x"), set("d", "1", "2", "3"), set("e", "0"),
+				{Path: "b", Kind: Set, Set: []string{"2"}, Pair: true, Number: 2, Lon: 2},
+				set("c", "1", "2", "x"), set("d", "1", "2", "3"), set("e", "0"),
 			},
 			0,
 		},
