@@ -210,7 +210,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	testkit.Eventually(t, "the run has ended", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(run.Path, "/console/")).HTML, "To the clusters")
 	})
-	b.wantPage(b.open("clusters?map=1"), "clusters", "2 clusters.", "a sample of 63", "There is nothing to compare with")
+	b.wantPage(b.open("clusters?map=1"), "clusters", "2 clusters, silhouette", "a sample of 63", "There is nothing to compare with")
 	again := b.wantPage(b.send("runs", "layer", string(layer.ID), "k", "2", "key", b.key(b.open("clusters?map=1"))), "runs/run_", "Clustering run")
 	testkit.Eventually(t, "the second run has ended", func() bool {
 		return strings.Contains(b.open(strings.TrimPrefix(again.Path, "/console/")).HTML, "To the clusters")
