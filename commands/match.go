@@ -235,11 +235,12 @@ func (c *Commands) among(ctx context.Context, client id.Client, asked rule.Filte
 			return nil, err
 		}
 	}
-	if asked.Now, err = c.Log.TimeOf(ctx, client); err != nil {
+	asked.Layer = string(within.Layer)
+	if filter, err = rule.Among(asked, within.MatchRule, bounds); filter == nil || err != nil {
 		return nil, err
 	}
-	asked.Layer = string(within.Layer)
-	return rule.Among(asked, within.MatchRule, bounds)
+	filter.Now, err = c.Log.TimeOf(ctx, client)
+	return filter, err
 }
 
 // checkMatchRule refuses a match rule that is wrong, or reads what it may not, at a place of a

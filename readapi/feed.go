@@ -63,14 +63,9 @@ func (a *API) feedFilter(ctx context.Context, text, segment *string, within even
 	if err != nil {
 		return nil, err
 	}
-	client, _ := asked(ctx)
-	now, _, err := a.Clock(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	filter, layer := rule.Filter{Segment: string(of), Layer: string(within.Layer), Now: now}, projections.ConsentLayer{ID: within.Layer, TraitPaths: within.TraitPaths}
+	wanted, layer := rule.Filter{Segment: string(of), Layer: string(within.Layer)}, projections.ConsentLayer{ID: within.Layer, TraitPaths: within.TraitPaths}
 	if text != nil {
-		if filter.Rule, err = a.rule(ctx, "filter", *text, rule.Pairs, layer); err != nil {
+		if wanted.Rule, err = a.rule(ctx, "filter", *text, rule.Pairs, layer); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +75,13 @@ func (a *API) feedFilter(ctx context.Context, text, segment *string, within even
 			return nil, err
 		}
 	}
-	return rule.Among(filter, within.MatchRule, bounds)
+	filter, err := rule.Among(wanted, within.MatchRule, bounds)
+	if filter == nil || err != nil {
+		return nil, err
+	}
+	client, _ := asked(ctx)
+	filter.Now, _, err = a.Clock(ctx, client)
+	return filter, err
 }
 
 // segmentReady is a segment whose members are asked for, where one is, and stands ready.
