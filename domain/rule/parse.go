@@ -161,12 +161,14 @@ func nodes(e ast.Expr) (n int) {
 	return n
 }
 
-// misread are what cel-go says of a text that is no rule, and what is said instead, in our names: what
-// it expected somewhere is a list of all that could begin a value.
-var misread = []struct {
+// wording is what cel-go says of a text that is no rule, and what is said instead.
+type wording struct {
 	said    *regexp.Regexp
 	instead string
-}{
+}
+
+// misread is of any text: what cel-go expected somewhere is a list of all that could begin a value.
+var misread = []wording{
 	{regexp.MustCompile(`^Syntax error: mismatched input '<EOF>'.*`), "The rule ends where something is missing"},
 	{regexp.MustCompile(`^Syntax error: missing ('.*') at '<EOF>'.*`), "$1 is missing at the end"},
 	{regexp.MustCompile(`^Syntax error: missing ('.*') at ('.*').*`), "$1 is missing before $2"},
@@ -183,6 +185,11 @@ var misread = []struct {
 	{regexp.MustCompile(`^undeclared reference to '(?i:true|false)'.*`), "It is written true and false"},
 	{regexp.MustCompile(`^undeclared reference to ('.*?').*`), "A rule knows nothing of the name $1"},
 	{regexp.MustCompile(`^found no matching overload for '_%_' .*`), "There is no function % here"},
+}
+
+// mismatched is of operators and functions beside what they do not take. It holds names of types, which are
+// said in our words, and nothing that a client has written.
+var mismatched = []wording{
 	{regexp.MustCompile(`^found no matching overload for`), "There is no"},
 	{regexp.MustCompile(`'_([^' ]+)_'`), "'$1'"},
 	{regexp.MustCompile(`'@in'`), "'in'"},
@@ -196,7 +203,11 @@ var misread = []struct {
 // sentence makes one of what cel-go says.
 func sentence(message string) string {
 	message = strings.ReplaceAll(message, "\n", " ")
-	for _, s := range misread {
+	all := misread
+	if strings.HasPrefix(message, "found no matching overload for") {
+		all = slices.Concat(misread, mismatched)
+	}
+	for _, s := range all {
 		message = s.said.ReplaceAllString(message, s.instead)
 	}
 	message = strings.TrimRight(strings.TrimSpace(message), ".") + "."

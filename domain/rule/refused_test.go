@@ -19,6 +19,7 @@ func TestWhatIsNoRuleIsRefusedInWords(t *testing.T) {
 		"traits.plan ==\n  \"pro":                           "line 2, column 3: This cannot be read: \"pro.",
 		`traits.age # 30`:                                   "line 1, column 12: This cannot be read: #.",
 		`traits.age = 30`:                                   "line 1, column 12: A comparison is written ==, not =.",
+		`traits.plan == "string`:                            "line 1, column 16: This cannot be read: \"string.",
 		`traits.tags[`:                                      "line 1, column 13: The rule ends where something is missing.",
 		`traits.a == 1 and traits.b == 2`:                   "line 1, column 15: 'and' does not belong here: && is and, || is or, ! is not.",
 		`not traits.a`:                                      "line 1, column 5: 'traits' does not belong here.",
