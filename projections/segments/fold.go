@@ -105,7 +105,7 @@ type flip struct{ entered, is bool } // by the first of them, and after the last
 // fold folds what changed up to a position. It is the log that says when, and which versions are
 // due, so that a rebuild makes the same rows.
 func (c *segmented) fold(ctx context.Context, at eventstore.Position) error {
-	changed, flips, err := c.unfolded(ctx)
+	changed, others, err := c.unfolded(ctx)
 	if err != nil {
 		return err
 	}
@@ -122,12 +122,12 @@ func (c *segmented) fold(ctx context.Context, at eventstore.Position) error {
 		return err
 	}
 	var deltas []delta
-	for _, number := range readmodel.SortedKeys(flips) {
+	for _, number := range readmodel.SortedKeys(others) {
 		if _, is := slices.BinarySearch(due, number); !is {
-			deltas = append(deltas, deltaOf(number, c.folds, flips[number]))
+			deltas = append(deltas, deltaOf(number, c.folds, others[number]))
 			continue
 		}
-		for user, f := range flips[number] {
+		for user, f := range others[number] {
 			changed.set(number, user, f.is)
 		}
 	}
