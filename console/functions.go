@@ -36,10 +36,8 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return false
 		},
-		"amount": func(minor int64, currency string) string {
-			return strings.TrimPrefix(money(minor, currency), currency+" ")
-		},
-		"days": func(seconds *int64) int64 { return *seconds / 86400 },
+		"amount": amount,
+		"days":   func(seconds *int64) int64 { return *seconds / 86400 },
 		"hours": func(seconds *int64) string {
 			if seconds == nil {
 				return "some"
@@ -168,14 +166,20 @@ func decimals(currency string) int {
 }
 
 // money writes an amount in minor units, as in EUR 3,182.50.
-func money(minor int64, currency string) string {
+func money(minor int64, currency string) string { return currency + " " + amount(minor, currency) }
+
+// amount is money beside its currency.
+func amount(minor int64, currency string) string {
 	d := decimals(currency)
 	unit := int64(math.Pow10(d))
 	text := number(minor / unit)
+	if minor < 0 && minor/unit == 0 {
+		text = "−" + text
+	}
 	if d > 0 {
 		text += fmt.Sprintf(".%0*d", d, max(minor%unit, -(minor%unit)))
 	}
-	return currency + " " + text
+	return text
 }
 
 // amounts have commas between groups of three digits alone: elsewhere a comma may mean a point.

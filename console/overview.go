@@ -16,8 +16,8 @@ const days = 30
 
 // card is a figure with what it was before, and its course.
 type card struct {
-	Name, Figure, Delta, Tone, Path string
-	Course                          []float64
+	Name, Unit, Figure, Delta, Tone, Path string
+	Course                                []float64
 }
 
 // alarm is something that needs somebody.
@@ -208,10 +208,10 @@ func spendCards(before, now []kindred.StatisticEntry) (cards []card) {
 		is, course := sum(now, currency)
 		was, _ := sum(before, currency)
 		cards = append(cards, card{
-			Name: say("common.spent"), Figure: money(is, currency), Path: Path + "campaigns", Course: course, Delta: strings.Replace(money(is-was, currency), currency+" ", "+"+currency+" ", 1),
+			Name: say("common.spent"), Unit: currency, Figure: amount(is, currency), Path: Path + "campaigns", Course: course, Delta: "+" + amount(is-was, currency),
 		})
 		if is < was {
-			cards[len(cards)-1].Delta = money(is-was, currency)
+			cards[len(cards)-1].Delta = amount(is-was, currency)
 		}
 	}
 	if len(cards) == 0 {

@@ -228,7 +228,7 @@ func (b *builder) close(w Words, d Data, x func(i int) float64) template.HTML {
 	for i, label := range d.Labels {
 		if i%every == 0 {
 			half := letterWide * float64(utf8.RuneCountInString(label)) / 2
-			b.add(`<text x="%.1f" y="214" text-anchor="middle">%s</text>`, min(x(i), width-half), label)
+			b.add(`<text x="%.1f" y="216" text-anchor="middle">%s</text>`, min(x(i), width-half), label)
 		}
 	}
 	b.add("</svg>")
