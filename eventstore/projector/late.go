@@ -27,7 +27,7 @@ END $$;`
 var (
 	noVacuum    = eachTable(`ALTER TABLE %I SET (autovacuum_enabled = off)`)
 	vacuumAgain = eachTable(`ALTER TABLE %I RESET (autovacuum_enabled)`)
-	analyze     = eachTable(`ANALYZE %I`)
+	analyze     = eachTable(`ANALYZE (SKIP_LOCKED) %I`)
 )
 
 func keyOf(m ReadModel) string {

@@ -14,6 +14,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 func TestARebuildSwapsUnderReadersAndWriters(t *testing.T) {
@@ -133,6 +134,15 @@ func TestTheTablesOfARebuildAreAnalyzedAsTheyGrow(t *testing.T) {
 	if !analyzed {
 		t.Error("while they were filled, nobody knew how many rows they held")
 	}
+}
+
+func TestTheTablesOfALiveModelAreAnalyzedAsTheyGrow(t *testing.T) {
+	w := newFixture(t)
+	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
+	w.passed(t, "names_2", w.rename(t, acme, numbered("acme", 2500)...))
+	testkit.Eventually(t, "it is known how many rows they hold", func() bool {
+		return w.one(t, `SELECT reltuples::bigint FROM pg_class WHERE relname = 'renamings' AND relnamespace = to_regnamespace('names_2')`) >= 2000
+	})
 }
 
 func TestARebuildGoesOnWhereItWasBrokenOff(t *testing.T) {

@@ -140,7 +140,7 @@ type leader struct {
 	spent        int                // steps, by an Opener
 	throttle     *throttle          // in bulk
 	unkeyed      LateKeyed          // the model, while its key is yet to be made; else nil
-	analyzed     int64              // events that were applied when the tables of a shadow last were
+	analyzed     int64              // events that were applied when the tables last were
 	slow         *slowClients       // of a live Opener; else nil
 	deletions    *deletions         // of a live model that forgets; else nil
 }
@@ -178,6 +178,9 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 		return nil, err
 	}
 	l.reach(led.at.position)
+	if projectionID == ID(p) {
+		led.analyzed = led.at.events // by the leader before
+	}
 	return led, nil
 }
 
@@ -288,6 +291,9 @@ func (l *leader) follow(ctx context.Context) (err error) {
 		l.applied, l.newest = false, batch.Newest
 		if len(batch.Records) > 0 {
 			if err := applyRead(ctx, batch.Records); err != nil {
+				return err
+			}
+			if err := l.analyzeGrown(ctx); err != nil {
 				return err
 			}
 			if l.deletions != nil {
