@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/fault"
+	"kindred/postgres/pgtest"
 )
 
 func TestTroubleOfTheDatabasePasses(t *testing.T) {
@@ -24,6 +25,19 @@ func TestTroubleOfTheDatabasePasses(t *testing.T) {
 	}
 	if isUnavailable(errors.New("other")) {
 		t.Error("anything passes")
+	}
+}
+
+func TestAServerThatLetsNobodyInPasses(t *testing.T) {
+	t.Parallel()
+	config, err := pgconn.ParseConfig(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.User = "somebody_unknown"
+	_, err = pgconn.ConnectConfig(t.Context(), config)
+	if f := classify(t.Context(), fmt.Errorf("read users: %w", err)); err == nil || f == nil || f.Code != "unavailable" {
+		t.Errorf("%v is answered with %+v", err, f)
 	}
 }
 

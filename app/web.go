@@ -286,11 +286,11 @@ func timedOut(err error) bool {
 // pgUnavailable: the database cannot be reached, has gone away in the middle,
 // or has trouble of its own.
 func pgUnavailable(err error) bool {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true // whatever the server said of it, such as that a role may not log in
+	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pgstore.Passing(pg)
-	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return true
 	}
 	_, ok := errors.AsType[net.Error](err)
 	return ok || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || pgconn.SafeToRetry(err)

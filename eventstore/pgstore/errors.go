@@ -24,7 +24,11 @@ func unavailable(err error) error {
 // passing: the same statement may succeed at another time. Of what the server
 // did not answer with an error of its own, only a result that cannot be read, and
 // what the guard refuses, is not: otherwise the connection was lost, could not be made, or was too slow.
+// A server that lets nobody in did nothing yet, whatever it says of that.
 func passing(err error) bool {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
 		var unreadable pgx.ScanArgError

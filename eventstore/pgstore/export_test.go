@@ -1,5 +1,7 @@
 package pgstore
 
+var Unavailable = unavailable
+
 func (q *queue) put(r *request) error {
 	_, err := q.putAll(r)
 	return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/eventstore"
@@ -546,4 +547,17 @@ func (c *badConn) Read(b []byte) (int, error) {
 		return 0, errors.Join(io.ErrUnexpectedEOF, c.Close())
 	}
 	return n, err
+}
+
+func TestAServerThatLetsNobodyInIsUnavailable(t *testing.T) {
+	t.Parallel()
+	config, err := pgx.ParseConfig(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.User = "somebody_unknown"
+	_, err = pgx.ConnectConfig(t.Context(), config)
+	if err == nil || !errors.Is(pgstore.Unavailable(err), eventstore.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
 }
