@@ -96,6 +96,9 @@ func configure(config *pgx.ConnConfig, appName string) {
 		}
 	}
 	config.RuntimeParams["application_name"] = appName
+	// Statements rely on these, whatever the role, the database or the URL has set.
+	settings["default_transaction_isolation"] = "read committed"
+	settings["search_path"] = "public" // a schema that is called like the role would come first
 	Set(config, settings)
 	config.OnNotice = noteWarning
 	onError := config.OnPgError

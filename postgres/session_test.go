@@ -35,6 +35,33 @@ func TestSettingsOfTheURLHoldForEachSession(t *testing.T) {
 	}
 }
 
+func TestStatementsGoByNoSettingOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool, err := postgres.Open(t.Context(), url, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	name := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
+	for _, setting := range []string{`default_transaction_isolation = 'serializable'`, `search_path = 'elsewhere'`} {
+		if _, err := pool.Exec(t.Context(), `ALTER DATABASE `+name+` SET `+setting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, err := postgres.Connect(t.Context(), url+"&search_path=elsewhere", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for setting, want := range map[string]string{"default_transaction_isolation": "read committed", "search_path": "public"} {
+		var got string
+		if err := conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: %s (%v) instead of %s", setting, got, err, want)
+		}
+	}
+}
+
 func TestAConnectionThatTakesNoWritesAnyMoreIsDropped(t *testing.T) {
 	t.Parallel()
 	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{MaxConns: 1})
