@@ -94,7 +94,7 @@ func (c *Config) settings() []setting {
 		{"KINDRED_DATABASE_CONNECTIONS", strconv.Itoa(defaultConns), fmt.Sprintf("connections to PostgreSQL that a process opens at most, from %d to %d, and one more that listens", leastConns, mostConns), number(&c.DatabaseConns, leastConns, mostConns)},
 		{"KINDRED_EVENTSTORE_URL", "", "esdb://… or kurrentdb://… keeps the event log in that cluster (default: in the database)", c.setEventStoreURL},
 		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key, the epoch keys", text(&c.DataDir)},
-		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; older ones may follow after commas (default: a file, see the next)", text(&c.MasterKey)},
+		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; others may follow after commas, the first one seals (default: a file, see the next)", text(&c.MasterKey)},
 		{"KINDRED_MASTER_KEY_FILE", "", "a file with the same (default: master.key under KINDRED_DATA_DIR, made at the first start)", text(&c.MasterKeyFile)},
 		{"KINDRED_EPOCH_DIR", "", "the directory of the epoch keys, the same for all replicas (default: epochs under KINDRED_DATA_DIR)", text(&c.EpochDir)},
 		{"KINDRED_TOKEN_TTL", "900s", "how long tokens live, from 60s to 24h", duration(&c.TokenTTL, time.Minute, 24*time.Hour)},

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"kindred/app"
 	"kindred/domain/id"
+	"kindred/eventstore/seal"
+	"kindred/httpapi"
 	"kindred/postgres/pgtest"
 )
 
@@ -46,4 +49,26 @@ func TestAMasterKeyThatIsLostIsNotMadeAgain(t *testing.T) {
 	if err := seals(); err != nil {
 		t.Errorf("with the key at its place again: %v", err)
 	}
+}
+
+// As operations.md has it: a new key stands behind the old one everywhere before it comes first anywhere.
+func TestAMasterKeyIsRotatedOneReplicaAfterAnother(t *testing.T) {
+	t.Parallel()
+	fresh, err := seal.GenerateMasterKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old string
+	before := startService(t, func(c *app.Config) {
+		old = c.MasterKey
+		c.MasterKey += "," + fresh
+	})
+	after := startService(t, replicaOf(before), func(c *app.Config) { c.MasterKey = fresh + "," + old })
+	a := after.signUp()
+	a.createUser("ann", map[string]any{"town": "Ghent"})
+	at := a.segment("Ghent", `traits.town == "Ghent"`) // the first leads: it opens what the second has sealed
+	if names := a.at(before).segmentMembers(at); len(names) != 1 {
+		t.Errorf("in it are %v", names)
+	}
+	want[httpapi.User](t, http.StatusOK, a.at(before).get("/api/v1/users/ext:ann"))
 }
