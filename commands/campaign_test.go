@@ -16,6 +16,7 @@ import (
 
 	"kindred/commands"
 	"kindred/commands/policies"
+	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -744,6 +745,42 @@ func TestARepeatedConversionOfAUserCountsOnceWhateverTheUserSeesMeanwhile(t *tes
 				t.Errorf("another conversion is %+v, %v", other, err)
 			}
 		})
+	}
+}
+
+// How long a key is kept goes by the machine's clock, whatever that of a sandbox says.
+func TestARepeatedConversionInASandboxCountsOnceThoughItsClockWasMoved(t *testing.T) {
+	w := newFixture(t)
+	_, call := w.client(t, "a@example.com")
+	c := w.spender(w.store, always(0))
+	sandbox, err := c.CreateSandbox(t.Context(), call, "s", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call.Client = sandbox.Sandbox
+	if _, err := c.CreateUser(t.Context(), call, "u", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	campaign := running(t, c, call, euros)
+	engage := func(call commands.Call, kind string) event.Event {
+		t.Helper()
+		recorded, err := c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: kind, User: "ext:u"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return recorded.Event
+	}
+	engage(call, domain.Impression)
+	first := engage(seeded(call, "k", ""), domain.Conversion)
+	engage(call, domain.Impression)
+	if _, _, _, err := c.MoveClock(t.Context(), call, w.clock().Add(30*24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if again := engage(seeded(call, "k", ""), domain.Conversion); again != first {
+		t.Errorf("repeated %+v; first %+v", again, first)
+	}
+	if n := w.count(t, "campaign.engagement_recorded"); n != 3 {
+		t.Errorf("%d engagements are recorded, want 3", n)
 	}
 }
 

@@ -63,7 +63,7 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 		}
 		return c.impress(ctx, call, state.Campaign, user, now)
 	}
-	impression, err := c.impression(ctx, call, in, now)
+	impression, err := c.impression(ctx, call, in)
 	if err != nil || in.Kind == domain.Impression {
 		impression.Position = ""
 		return impression, err
@@ -102,7 +102,7 @@ const (
 )
 
 // impression finds what an engagement is about.
-func (c *Commands) impression(ctx context.Context, call Call, in Engage, now time.Time) (eventstore.Recorded, error) {
+func (c *Commands) impression(ctx context.Context, call Call, in Engage) (eventstore.Recorded, error) {
 	client := call.Client
 	if in.Impression != "" {
 		found, err := c.Impressions.Find(ctx, client, in.Impression)
@@ -126,12 +126,12 @@ func (c *Commands) impression(ctx context.Context, call Call, in Engage, now tim
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}
-	return c.newestImpression(ctx, call, eventstore.ImpressionsStream(client, in.Campaign, user), now)
+	return c.newestImpression(ctx, call, eventstore.ImpressionsStream(client, in.Campaign, user))
 }
 
 // newestImpression finds a user's newest impression of a campaign or, of a
 // repeated request, the one that was the newest at its first try.
-func (c *Commands) newestImpression(ctx context.Context, call Call, stream eventstore.Stream, now time.Time) (eventstore.Recorded, error) {
+func (c *Commands) newestImpression(ctx context.Context, call Call, stream eventstore.Stream) (eventstore.Recorded, error) {
 	newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, 1)
 	if err == nil && len(newest) == 0 {
 		err = domain.ErrImpressionUnknown()
@@ -140,7 +140,7 @@ func (c *Commands) newestImpression(ctx context.Context, call Call, stream event
 		return eventstore.Recorded{}, err
 	}
 	if call.Seed != nil && newest[0].Revision > 0 {
-		if answered, ok, err := c.answeredBefore(ctx, call, newest[0], now); ok || err != nil {
+		if answered, ok, err := c.answeredBefore(ctx, call, newest[0]); ok || err != nil {
 			return answered, err
 		}
 	}
@@ -148,8 +148,10 @@ func (c *Commands) newestImpression(ctx context.Context, call Call, stream event
 }
 
 // answeredBefore finds the impression that an earlier run of the same request took
-// for the newest, among those as old as a request may be.
-func (c *Commands) answeredBefore(ctx context.Context, call Call, newest eventstore.Recorded, now time.Time) (eventstore.Recorded, bool, error) {
+// for the newest, among those as old as a request may be. That goes by the machine's
+// clock: a sandbox's is ahead of it, so what is told here as too old is.
+func (c *Commands) answeredBefore(ctx context.Context, call Call, newest eventstore.Recorded) (eventstore.Recorded, bool, error) {
+	now := c.Log.Now()
 	var page []eventstore.Recorded // the newest first
 	newer, following, read, answers := newest, newest, 0, 0
 	look := func() (eventstore.Recorded, bool, error) {
