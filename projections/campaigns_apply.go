@@ -20,8 +20,16 @@ import (
 // slotLength divides the hours of every time zone.
 const slotLength = 15 * time.Minute
 
+// planCampaigns has each statement planned for the tables as they are: a plan that was kept
+// from when a client had few campaigns and impressions reads all of them to find one. It
+// ends with the transaction.
+const planCampaigns = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`
+
 // Apply changes the model by a batch of events.
 func (Campaigns) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	if err := readmodel.Do(ctx, tx, "plan for campaigns", planCampaigns); err != nil {
+		return err
+	}
 	b := newCampaignBatch()
 	var moved pgx.Batch
 	for _, r := range batch {

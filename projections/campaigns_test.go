@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/event"
@@ -172,6 +173,58 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 	})
 	if err != nil || tag.RowsAffected() != 3 {
 		t.Fatal(tag, err)
+	}
+}
+
+// What a change costs does not grow with what its client has: the plans of a process that began
+// with few campaigns and impressions would read all of them to change one.
+func TestAChangeOfACampaignReadsNoOthers(t *testing.T) {
+	t.Parallel()
+	conn := projectionstest.Must[*pgxpool.Conn](t)(pgtest.New(t).Acquire(t.Context()))
+	defer conn.Release()
+	const client, batch, batches = id.Client("cli_0"), 50, 10
+	terms := event.CampaignTerms{Name: "a", BudgetMinor: 1 << 40, Currency: "EUR", Audience: "all"}
+	var read float64
+	apply := func(n int) {
+		tx := projectionstest.Must[pgx.Tx](t)(conn.Begin(t.Context()))
+		defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it is committed, or the test fails
+		if n == 0 {
+			projectionstest.Must[pgconn.CommandTag](t)(tx.Exec(t.Context(), projections.Campaigns{}.Schema()+projections.Campaigns{}.Indexes()[0]))
+		}
+		var events []eventstore.Recorded
+		for i := range batch {
+			of := fmt.Sprint(n, "_", i)
+			campaign, shown := id.Campaign("cam_"+of), event.CampaignEngagementRecorded{Campaign: id.Campaign("cam_" + of), Impression: id.Impression("ipr_" + of), User: id.User("usr_" + of), Kind: "impression"}
+			answer := shown
+			answer.Kind = "click"
+			for _, e := range []event.Event{
+				event.CampaignDrafted{Campaign: campaign, CampaignTerms: terms},
+				event.CampaignStarted{Campaign: campaign, StartedAt: time.Now()},
+				event.CampaignSpendRecorded{Campaign: campaign, SpendID: "s", AmountMinor: 1, Currency: "EUR", SpentMinor: 1},
+				shown, answer,
+			} {
+				events = append(events, eventstore.Recorded{Record: eventstore.Record{
+					Position: eventstore.Position(fmt.Sprintf("%016x", n*batch*5+len(events))), Proposed: eventstore.Proposed{Client: client, RecordedAt: time.Now()},
+				}, Event: e})
+			}
+		}
+		for one := range slices.Chunk(events, 5) {
+			if err := (projections.Campaigns{}).Apply(t.Context(), tx, one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tx.QueryRow(t.Context(), `SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables`).Scan(&read); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range batches {
+		apply(n)
+	}
+	if most := 50.0 * batch; read > most {
+		t.Errorf("%d campaigns beside %d others read %v rows, over %v", batch, batch*(batches-1), read, most)
 	}
 }
 
