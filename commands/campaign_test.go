@@ -797,15 +797,22 @@ func TestTheSweepStartsAndCompletesCampaignsOnce(t *testing.T) {
 	starts, ends := w.clock().Add(30*time.Minute), w.clock().Add(90*time.Minute)
 	terms.StartsAt, terms.EndsAt = &starts, &ends
 	campaign := running(t, c, call, terms)
+	full := due{campaign: call.Client} // as many as are advanced at a time
+	for i := range 99 {
+		full[id.Campaign(fmt.Sprintf("cam_000000000000000000000000%02d", i))] = call.Client
+	}
 	sweep := func(status string) {
 		t.Helper()
-		for range 3 { // several processes, which look at an old model
+		for i := range 3 { // several processes, which look at an old model
 			p := policies.Policies{
-				Commands: w.spender(w.store, always(0)), Now: w.clock, Logger: slog.New(slog.DiscardHandler),
-				Campaigns: due{campaign: call.Client, "cam_0000000000000000000000000g": call.Client},
+				Commands: w.spender(w.store, always(0)), Now: w.clock, Logger: slog.New(slog.DiscardHandler), Campaigns: full,
 			}
-			if err := p.AdvanceCampaigns(t.Context()); err != nil {
+			more, err := p.AdvanceCampaigns(t.Context())
+			if err != nil {
 				t.Fatal(err)
+			}
+			if advanced := i == 0 && status != "scheduled"; more != advanced {
+				t.Errorf("%s: sweep %d goes on: %t, though it advanced: %t", status, i, more, advanced)
 			}
 		}
 		got, err := c.ChangeCampaign(t.Context(), call, campaign, keeping(""))

@@ -210,19 +210,22 @@ func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Imp
 }
 
 // A quarantined client's campaigns stay due here after they have been advanced. Those of
-// a sandbox are due by its clock.
+// a sandbox are due by its clock. Clients take turns: however many of one are due at once,
+// as at midnight, the first of each other comes among the first.
 const dueCampaigns = `
 SELECT c.client, c.id FROM (
-	SELECT c.client, c.id, c.due FROM campaigns c WHERE c.due <= $1
-	UNION
-	SELECT c.client, c.id, c.due FROM campaign_clocks k CROSS JOIN LATERAL (
-		SELECT c.client, c.id, c.due FROM campaigns c WHERE c.client = k.client AND c.due > $1 AND c.due <= $1 + k.ahead OFFSET 0) c
+	SELECT c.client, c.id, c.due, row_number() OVER (PARTITION BY c.client ORDER BY c.due) AS turn FROM (
+		SELECT c.client, c.id, c.due FROM campaigns c WHERE c.due <= $1
+		UNION
+		SELECT c.client, c.id, c.due FROM campaign_clocks k CROSS JOIN LATERAL (
+			SELECT c.client, c.id, c.due FROM campaigns c WHERE c.client = k.client AND c.due > $1 AND c.due <= $1 + k.ahead OFFSET 0) c
+	) c
 ) c LEFT JOIN quarantine q ON q.projection = $3 AND q.client = c.client
-ORDER BY q.client IS NOT NULL, c.due LIMIT $2`
+ORDER BY q.client IS NOT NULL, c.turn, c.due LIMIT $2`
 
 // Due returns campaigns whose time to start or to end has come, at most limit,
-// and whose they are, those of quarantined clients only where there is room;
-// none while the read model is yet to be made.
+// and whose they are, of all clients in turn, those of quarantined ones only where there
+// is room; none while the read model is yet to be made.
 func (m Campaigns) Due(ctx context.Context, now time.Time, limit int) (map[id.Campaign]id.Client, error) {
 	due := map[id.Campaign]id.Client{}
 	rows, err := m.Pool.Query(ctx, dueCampaigns, now, limit, projector.ID(m))

@@ -89,7 +89,7 @@ func (p *Policies) Run(ctx context.Context) error {
 		sweeps.Go(func() { p.sweep(ctx, policy, pause, work) })
 	}
 	sweep("claims", claimPause, func(ctx context.Context) (bool, error) { return false, p.ResolveClaims(ctx) })
-	sweep("campaigns", campaignPause, func(ctx context.Context) (bool, error) { return false, p.AdvanceCampaigns(ctx) })
+	sweep("campaigns", campaignPause, p.AdvanceCampaigns)
 	sweep("segments", buildPause, p.BuildSegments)
 	sweep("time", timePause, func(ctx context.Context) (bool, error) { return false, p.PassTime(ctx) })
 	sweep("sandboxes", sandboxPause, func(ctx context.Context) (bool, error) { return false, p.EndSandboxes(ctx) })
