@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"kindred/eventstore/seal"
 )
 
 // Config is what an operator may choose. Every field is an environment
@@ -94,7 +96,7 @@ func (c *Config) settings() []setting {
 		{"KINDRED_DATABASE_CONNECTIONS", strconv.Itoa(defaultConns), fmt.Sprintf("connections to PostgreSQL that a process opens at most, from %d to %d, and one more that listens", leastConns, mostConns), number(&c.DatabaseConns, leastConns, mostConns)},
 		{"KINDRED_EVENTSTORE_URL", "", "esdb://… or kurrentdb://… keeps the event log in that cluster (default: in the database)", c.setEventStoreURL},
 		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key, the epoch keys", text(&c.DataDir)},
-		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; others may follow after commas, the first one seals (default: a file, see the next)", text(&c.MasterKey)},
+		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; others may follow after commas, the first one seals (default: a file, see the next)", c.setMasterKey},
 		{"KINDRED_MASTER_KEY_FILE", "", "a file with the same (default: master.key under KINDRED_DATA_DIR, made at the first start)", text(&c.MasterKeyFile)},
 		{"KINDRED_EPOCH_DIR", "", "the directory of the epoch keys, the same for all replicas (default: epochs under KINDRED_DATA_DIR)", text(&c.EpochDir)},
 		{"KINDRED_TOKEN_TTL", "900s", "how long tokens live, from 60s to 24h", duration(&c.TokenTTL, time.Minute, 24*time.Hour)},
@@ -129,7 +131,7 @@ func ReadConfig(getenv func(string) string) (Config, error) {
 			wrong = append(wrong, fmt.Errorf("%s: %w", s.name, err))
 		}
 	}
-	return c, errors.Join(wrong...)
+	return c, errors.Join(append(wrong, c.apart())...)
 }
 
 // DescribeSettings prints the settings with their defaults.
@@ -185,6 +187,15 @@ func (c *Config) setMetricsListen(value string) error {
 	return checkListen(value, "127.0.0.1:9090")
 }
 
+// apart fails where metrics are to be served on the address of everything else.
+func (c *Config) apart() error {
+	_, port, _ := net.SplitHostPort(c.Listen)
+	if c.MetricsListen == c.Listen && port != "0" {
+		return errors.New("KINDRED_METRICS_LISTEN: must be another address than KINDRED_LISTEN, or not set")
+	}
+	return nil
+}
+
 func checkListen(value, example string) error {
 	_, port, err := net.SplitHostPort(value)
 	if err == nil {
@@ -219,9 +230,24 @@ func (c *Config) setDatabaseURL(value string) error {
 }
 
 func (c *Config) setPublicURL(value string) error {
-	_, err := webURL(value, "https://kindred.example.com")
+	const example = "https://kindred.example.com"
+	u, err := webURL(value, example)
+	if u != nil && (u.RawQuery != "" || u.ForceQuery || strings.Contains(value, "#") || u.User != nil) { // paths are put behind it
+		return fmt.Errorf("must be a URL without a user, a query or a fragment, such as %s", example)
+	}
 	c.PublicURL = strings.TrimRight(value, "/")
 	return err
+}
+
+func (c *Config) setMasterKey(value string) error {
+	if value == "" {
+		return nil
+	}
+	if _, err := seal.ParseMasterKeys(value); err != nil { // which quotes no key
+		return fmt.Errorf("must be id:base64 of 32 bytes, several with commas between: %w", err)
+	}
+	c.MasterKey = value
+	return nil
 }
 
 // setCollector adds the path that OTLP has for traces.

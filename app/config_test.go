@@ -64,6 +64,9 @@ func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
 		"KINDRED_DATABASE_URL": {
 			"kindred", "postgres://user:hunter2@host:port/kindred", "postgres://user:hunter2@host/kindred?sslmode=on",
 		},
+		"KINDRED_MASTER_KEY":                 {"hunter2", "m1:hunter2", "m1:" + strings.Repeat("A", 43) + "=,m1:" + strings.Repeat("A", 43) + "="},
+		"KINDRED_PUBLIC_URL":                 {"kindred.example.com", "https://a.example/?tenant=1", "https://a.example/?", "https://a.example/#top", "https://ada:hunter2@a.example"},
+		"KINDRED_METRICS_LISTEN":             {"9090", "127.0.0.1:8080"}, // which is where everything else is by default
 		"OTEL_EXPORTER_OTLP_ENDPOINT":        {"collector:4318", "localhost", "grpc://collector:4317", "http://"},
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"collector:4318/v1/traces", "/v1/traces"},
 	} {
@@ -76,6 +79,9 @@ func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
 	for name, values := range map[string][]string{
 		"KINDRED_LISTEN":               {":8080", "[::1]:0", "kindred.internal:80"},
 		"KINDRED_DATABASE_CONNECTIONS": {"16", "1000"},
+		"KINDRED_MASTER_KEY":           {"m1:" + strings.Repeat("A", 43) + "=, m2:" + strings.Repeat("B", 42) + "A="},
+		"KINDRED_PUBLIC_URL":           {"https://a.example", "http://a.example:8080/kindred/"},
+		"KINDRED_METRICS_LISTEN":       {":9090", "127.0.0.1:0"},
 		"KINDRED_DATABASE_URL":         {"postgres://user@host/kindred?sslmode=disable", "host=/run/postgresql dbname=kindred"},
 	} {
 		for _, value := range values {

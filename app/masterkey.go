@@ -20,11 +20,7 @@ import (
 // made at the first start, and then never again.
 func MasterKeys(ctx context.Context, c Config, pool *pgxpool.Pool, logger *slog.Logger) (seal.MasterKeys, error) {
 	if c.MasterKey != "" {
-		keys, err := seal.ParseMasterKeys(c.MasterKey)
-		if err != nil {
-			return keys, fmt.Errorf("KINDRED_MASTER_KEY: %w", err)
-		}
-		return keys, nil
+		return seal.ParseMasterKeys(c.MasterKey)
 	}
 	path, made := c.MasterKeyFile, false
 	if path == "" {
