@@ -182,9 +182,10 @@ SELECT u.id FROM users u
 WHERE u.client = $1 AND NOT u.erased AND u.created_position < $2 AND u.id > $3 ORDER BY u.id LIMIT $4`
 
 // NotConsenting returns the others, of those who were created before a position
-// and are still there. Should the consents lag behind the users, then too many
-// are returned. Each of the two is asked for itself: a join would be planned by
-// what was known of the consents before many of them came.
+// and are still there. The first page waits for what was acknowledged, since a consent that
+// was withdrawn would count where the consents lag behind. Later pages do not wait: what was
+// granted meanwhile returns too many. Each of the two is asked for itself: a join would be
+// planned by what was known of the consents before many of them came.
 // Faults: building, quarantined, stale.
 func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
 	var others []id.User
@@ -194,7 +195,7 @@ func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.C
 		if err != nil || len(users) == 0 {
 			return others, err
 		}
-		granted, err := m.Granted(ctx, client, true, layer, users)
+		granted, err := m.Granted(ctx, client, after != "", layer, users)
 		if err != nil {
 			return nil, err
 		}

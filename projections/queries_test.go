@@ -231,6 +231,28 @@ func TestAUserWhoseKeyIsDestroyedIsNotShownEvenBeforeTheErasureArrives(t *testin
 	projectionstest.WantFault(t, "stale", err)
 }
 
+func TestWhoWithdrewIsNotTakenForConsentingByAModelThatIsBehind(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})
+	stop := w.Follow(projections.Consent{})
+	layer := w.Define(w.Acme, "personalisation")
+	ada := w.Create(w.Acme, "ada", `{}`)
+	consents := projections.Consent{Reader: w.Reader}
+	w.Grant(w.Acme, layer, ada, true)
+	projectionstest.Must[[]id.User](t)(consents.Consenting(t.Context(), w.Acme, layer, "", 10)) // it has caught up
+	stop()
+	w.Grant(w.Acme, layer, ada, false)
+	now := w.Record(w.Acme, string(eventstore.AllConsentsStream(w.Acme, layer)), event.ConsentGrantedToAll{Layer: layer})[0].Position
+	_, err := consents.NotConsenting(t.Context(), w.Acme, layer, now, "", 10)
+	projectionstest.WantFault(t, "stale", err)
+	w.Follow(projections.Consent{})
+	others := projectionstest.Must[[]id.User](t)(consents.NotConsenting(t.Context(), w.Acme, layer, now, "", 10))
+	if diff := cmp.Diff([]id.User{ada}, others); diff != "" {
+		t.Errorf("who does not consent (-want +got):\n%s", diff)
+	}
+}
+
 func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 	t.Parallel()
 	w := projectionstest.New(t)
