@@ -1201,9 +1201,9 @@ func (r *MatchesAPI) ListPage(ctx context.Context, userID string, params ListMat
 // Compute: Compute matches for a user.
 //
 // The best `limit` matches, or the one with `matched_user_id`. Each is recorded and sent as
-// `match.computed`, unless `record` is false: then the scope `read` is enough. Two users match only
-// where the traits that both have weigh 30 % or more of those that either has, so who has few may
-// have no match. To a token that may not `read`, `explanation` is empty.
+// `match.computed`, unless `record` is false: then the scope `read` is enough. Two users match
+// where they have a trait in common and their score is not 0. To a token that may not `read`,
+// `explanation` is empty.
 //
 // POST /api/v1/users/{user_id}/matches
 func (r *MatchesAPI) Compute(ctx context.Context, userID string, body MatchRequest, opts ...Option) (*ComputedMatches, error) {

@@ -1157,8 +1157,8 @@ export class MatchesAPI {
    *
    * The best `limit` matches, or the one with `matched_user_id`. Each is recorded and sent as
    * `match.computed`, unless `record` is false: then the scope `read` is enough. Two users match
-   * only where the traits that both have weigh 30 % or more of those that either has, so who has
-   * few may have no match. To a token that may not `read`, `explanation` is empty.
+   * where they have a trait in common and their score is not 0. To a token that may not `read`,
+   * `explanation` is empty.
    *
    * `POST /api/v1/users/{user_id}/matches`
    */
