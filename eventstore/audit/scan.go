@@ -95,7 +95,7 @@ func scanFlat(text []byte, l *line) bool {
 			return false
 		}
 		if len(rest) == 0 {
-			return l.Head == "" || seen&(seen-1) == 0 // a head stands alone
+			return seen&headSeen == 0 || seen == headSeen // a head stands alone, an empty one too
 		}
 		if rest[0] != ',' {
 			return false
@@ -154,6 +154,9 @@ func scanInteger(text []byte) (value string, rest []byte, ok bool) {
 	return string(text[:n]), text[n:], true
 }
 
+// headSeen is the bit of a head among the fields that were seen.
+const headSeen = 1 << 14
+
 // set fills in a field, once.
 func (l *line) set(key, value string, isText bool, seen *uint32) bool {
 	var (
@@ -192,7 +195,7 @@ func (l *line) set(key, value string, isText bool, seen *uint32) bool {
 	case "meta":
 		bit, into = 1<<13, &l.Meta
 	case "head":
-		bit, into = 1<<14, &l.Head
+		bit, into = headSeen, &l.Head
 	default:
 		return false
 	}

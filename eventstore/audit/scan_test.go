@@ -63,3 +63,15 @@ func TestTheQuickWayReadsTheSame(t *testing.T) {
 		t.Errorf("only %d were accepted", accepted)
 	}
 }
+
+func TestAHeadStandsAloneInItsLine(t *testing.T) {
+	t.Parallel()
+	const event = `{"ordinal":12,"position":"00ff","id":"evt_0","type":"a.b","stream":"s-1","revision":3,"data":"{}","meta":"{}"`
+	for _, head := range []string{`"a.b.c"`, `""`, `null`} {
+		for _, text := range []string{event + `,"head":` + head + `}`, `{"head":` + head + `,` + event[1:] + `}`} {
+			if l, err := scan([]byte(text)); err == nil {
+				t.Errorf("%s is read as %+v", text, l)
+			}
+		}
+	}
+}
