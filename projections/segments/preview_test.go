@@ -90,6 +90,31 @@ func TestAMarginHoldsFor19Of20Samples(t *testing.T) {
 	}
 }
 
+// Where nearly all were judged, and few are in or out, whether one of these was met decides.
+func TestAMarginHoldsForEveryNumberOfMembers(t *testing.T) {
+	t.Parallel()
+	const judged = 20_000
+	choose := func(n, k int) float64 { // the logarithm of the ways
+		all, _ := math.Lgamma(float64(n + 1))
+		in, _ := math.Lgamma(float64(k + 1))
+		out, _ := math.Lgamma(float64(n - k + 1))
+		return all - in - out
+	}
+	for _, n := range []int{20_001, 20_100, 22_000, 25_000, 42_561, 1_000_000} {
+		for _, members := range []int{1, 2, 3, 5, 20, 200, 2_000, n - 3, n - 1} {
+			holds := 0.0
+			for named := max(0, members-(n-judged)); named <= min(members, judged); named++ {
+				if math.Abs(float64(named)/judged-float64(members)/float64(n)) <= margin(named, judged, n) {
+					holds += math.Exp(choose(members, named) + choose(n-members, judged-named) - choose(n, judged))
+				}
+			}
+			if holds < .945 {
+				t.Errorf("%d members of %d: the margin holds for %.3f of the samples", members, n, holds)
+			}
+		}
+	}
+}
+
 // population are users of whom about a share is in, and what share truly is.
 func population(random *rand.Rand, n int, share float64) (in []bool, truly float64) {
 	in = make([]bool, n)

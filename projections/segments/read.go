@@ -794,7 +794,8 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 }
 
 // margin is how far the share of all may be from that of those judged, either way, in 19 of
-// 20 random samples. It is Wilson's, since the usual one is 0 where none of a few was met.
+// 20 random samples. It is Wilson's, since the usual one is 0 where none of a few was met,
+// and one user more: where nearly all were judged Wilson's comes to a part of one.
 func margin(named, judged, all int) float64 {
 	switch {
 	case judged >= all:
@@ -805,7 +806,7 @@ func margin(named, judged, all int) float64 {
 	const z = 1.96
 	share := float64(min(named, judged-named)) / float64(judged) // off it is further towards a half
 	z2 := z * z / float64(judged) * float64(all-judged) / float64(all-1)
-	return (share+z2/2+math.Sqrt(z2*share*(1-share)+z2*z2/4))/(1+z2) - share
+	return min(1, (share+z2/2+math.Sqrt(z2*share*(1-share)+z2*z2/4))/(1+z2)-share+1/float64(all))
 }
 
 // compare counts a user who is named by a rule, or is not.
