@@ -146,6 +146,8 @@ func TestAHistoryIsShownAndProven(t *testing.T) {
 			"a changed type":         bytes.Replace(export, []byte("end_user.created"), []byte("end_user.creates"), 1),
 			"a line that is no text": bytes.Replace(export, []byte("end_user.created"), []byte("end_user.\xff"), 1),
 			"a great revision":       bytes.Replace(export, []byte(`"revision":0`), []byte(`"revision":99999999999999999999`), 1),
+			"an ordinal that is 1.0": bytes.Replace(export, []byte(`"ordinal":1,`), []byte(`"ordinal":1.0,`), 1),
+			"a padded signature":     append(bytes.TrimSuffix(export, []byte("\"}\n")), []byte("=\"}\n")...),
 			"a nested line":          append(bytes.Repeat([]byte("["), 1<<20), export...),
 		} {
 			if end, said := byScript(t, jwks, tampered); end != scriptNotGenuine || strings.Contains(said, "Traceback") {

@@ -319,7 +319,10 @@ class Tree:
 
 
 def _unbase64(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    """Base64 for URLs without padding (RFC 7515, section 2), and nothing else."""
+    if "=" in text or "+" in text or "/" in text:
+        raise ValueError("not base64url")
+    return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
 
 
 class _Check:
@@ -387,6 +390,8 @@ class _Check:
         name, wrong = f"event {line['ordinal']}, {line.get('id')}", []
         if line["ordinal"] is None:
             return [name + ": it was inserted into the log"]
+        if type(line["ordinal"]) is not int:
+            raise ValueError("an ordinal is a whole number")
         if line["ordinal"] != self.tree.size:
             wrong.append(f"{name}: out of order, {self.tree.size} comes next")
         if line.get("missing"):
