@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
+	"kindred/eventstore/projector"
 )
 
 // Name names the projection's checkpoint.
@@ -36,15 +38,45 @@ func (d *Dispatcher) Prompt() {}
 // and each subscription that is active at that place of the log and wants it.
 // tx also holds the checkpoint, so each event is applied once.
 func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
+	_, err := d.apply(ctx, tx, batch, math.MaxInt, func(int) error { return nil })
+	return err
+}
+
+// stepsOfDelivery is what it takes to queue a delivery, or to judge whether to, as
+// [projector.Spend] counts: a client may have 2,000 of a batch in which others wait.
+// limit: deliveries | deliveries of one client that are queued, or left out by a filter, in a batch that all are in, before its events are applied in slices | {projector.BatchSteps / stepsOfDelivery}
+const stepsOfDelivery = 1_000
+
+// ApplyUnopened implements [projector.Opener]: of one round of reads, those clients that
+// can have no more deliveries than others may wait for.
+func (d *Dispatcher) ApplyUnopened(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error) {
+	return d.apply(ctx, tx, batch, projector.BatchSteps/stepsOfDelivery, func(int) error { return nil })
+}
+
+// ApplyOpening implements [projector.Opener]: a client with many subscriptions and many
+// events keeps nobody else's deliveries waiting.
+func (d *Dispatcher) ApplyOpening(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, _ id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
+	_, err := d.apply(ctx, tx, batch, math.MaxInt, spend)
+	return err
+}
+
+// apply is Apply of those clients that can have at most so many deliveries each; the events
+// of others are the rest.
+func (d *Dispatcher) apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded, most int, spend projector.Spend) (rest []eventstore.Recorded, err error) {
 	clients := concerned(batch)
 	if len(clients) == 0 {
-		return nil
+		return nil, nil
 	}
 	b, err := d.loadEnqueuing(ctx, tx, clients)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	beyond := b.beyond(batch, most)
 	for _, rec := range batch {
+		if beyond[rec.Client] {
+			rest = append(rest, rec)
+			continue
+		}
 		if b.follow(rec) {
 			continue
 		}
@@ -53,18 +85,27 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 			continue
 		}
 		before := len(b.rows)
-		if err := b.enqueue(rec, public); err != nil {
-			return err
+		leftOut, err := b.enqueue(rec, public)
+		if err != nil {
+			return nil, err
 		}
 		if rec.Position <= d.SilentThrough {
 			b.rows = b.rows[:before]
 		}
+		if err := spend((len(b.rows) - before + leftOut) * stepsOfDelivery); err != nil {
+			return nil, err
+		}
 		if len(b.rows) >= maxInsert {
 			if err := b.flush(ctx, tx); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
+	return rest, b.store(ctx, tx)
+}
+
+// store writes what a batch has come to.
+func (b *enqueuing) store(ctx context.Context, tx pgx.Tx) error {
 	if err := b.flush(ctx, tx); err != nil {
 		return err
 	}
@@ -186,6 +227,24 @@ func (d *Dispatcher) loadEnqueuing(ctx context.Context, tx pgx.Tx, clients []id.
 	return b, nil
 }
 
+// beyond are the clients whose events and subscriptions may make more deliveries than most.
+func (b *enqueuing) beyond(batch []eventstore.Recorded, most int) map[id.Client]bool {
+	events, subscriptions := map[id.Client]int{}, map[id.Client]int{}
+	for _, rec := range batch {
+		if _, public := rec.Event.(event.Public); public {
+			events[rec.Client]++
+		}
+		if _, subscribed := rec.Event.(event.WebhookSubscribed); subscribed {
+			subscriptions[rec.Client]++
+		}
+	}
+	beyond := map[id.Client]bool{}
+	for client, n := range events {
+		beyond[client] = n*(len(b.byClient[client])+subscriptions[client]) > most
+	}
+	return beyond
+}
+
 func (b *enqueuing) add(e *endpoint) {
 	b.endpoints = append(b.endpoints, e)
 	b.byWebhook[e.Webhook] = e
@@ -254,8 +313,8 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 	return true
 }
 
-// enqueue adds the deliveries of a public event.
-func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error {
+// enqueue adds the deliveries of a public event, and says how many filters left one out.
+func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) (leftOut int, err error) {
 	var body []byte
 	var facts *rule.Facts
 	var trace string
@@ -268,9 +327,8 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error 
 			continue
 		}
 		if body == nil {
-			var err error
 			if body, err = event.Body(public, rec.Type, rec.Client, rec.RecordedAt); err != nil {
-				return err
+				return leftOut, err
 			}
 			if b.traced {
 				trace = rec.Trace()
@@ -278,13 +336,13 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error 
 		}
 		if e.Controls.Filter != "" {
 			if facts == nil {
-				var err error
 				if facts, err = factsOf(body); err != nil {
-					return err
+					return leftOut, err
 				}
 			}
 			if !b.filters.names(e.Controls.Filter, facts) {
 				e.Filtered++
+				leftOut++
 				continue
 			}
 		}
@@ -300,7 +358,7 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) error 
 			trace:      trace,
 		})
 	}
-	return nil
+	return leftOut, nil
 }
 
 // deliveryOf names the delivery of an event to a webhook: the same at every

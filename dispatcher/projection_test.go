@@ -2,11 +2,13 @@ package dispatcher
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -14,7 +16,10 @@ import (
 	"kindred/eventstore/projector"
 )
 
-var _ projector.Projection = (*Dispatcher)(nil)
+var (
+	_ projector.Projection = (*Dispatcher)(nil)
+	_ projector.Opener     = (*Dispatcher)(nil)
+)
 
 // claim takes n deliveries of whatever webhook waits, as a worker does.
 func (r *fixture) claim(n int) []job {
@@ -125,6 +130,59 @@ func TestEachEventGoesToWhoeverWantsItOnce(t *testing.T) {
 	}
 	if jobs[0].Delivery != deliveryOf(match.ID, wants) {
 		t.Error("the delivery is not named by its event and webhook")
+	}
+}
+
+// TestManyDeliveriesOfOneClientKeepNoOtherWaiting: what a batch holds of a client with many
+// subscriptions is applied by itself, and spends what it takes.
+func TestManyDeliveriesOfOneClientKeepNoOtherWaiting(t *testing.T) {
+	r := newFixture(t, Config{})
+	greedy, other := r.client(), r.client()
+	const hooks, events = 100, 21 // together more deliveries than a batch may hold of one
+	var log []eventstore.Recorded
+	for range hooks {
+		webhook, subscribed := r.subscribe(greedy, "http://a.example", "")
+		log = append(log, subscribed)
+		if len(log)%2 == 0 { // a filter that leaves everything out is judged all the same
+			log = append(log, r.recorded(greedy, event.WebhookControlsSet{Webhook: webhook, EndpointControls: event.EndpointControls{Filter: "data.score > 1"}}))
+		}
+	}
+	_, subscribed := r.subscribe(other, "http://b.example", "")
+	r.apply(append(log, subscribed)...)
+	batch := []eventstore.Recorded{r.match(other)}
+	for range events {
+		batch = append(batch, r.match(greedy))
+	}
+	var rest []eventstore.Recorded
+	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) (err error) {
+		rest, err = r.ApplyUnopened(t.Context(), tx, batch)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(rest) != events {
+		t.Errorf("%d events are applied by themselves, not %d", len(rest), events)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_queue`); n != 1 {
+		t.Errorf("%d deliveries are queued, not the other's one", n)
+	}
+	spent := 0
+	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error {
+		return r.ApplyOpening(t.Context(), tx, nil, greedy, rest, func(steps int) error {
+			spent += steps
+			return nil
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if spent <= projector.BatchSteps || spent != hooks*events*stepsOfDelivery {
+		t.Errorf("%d steps spent, which is not for %d deliveries, or may be spent while others wait", spent, hooks*events)
+	}
+	errSlow := errors.New("slow")
+	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error {
+		return r.ApplyOpening(t.Context(), tx, nil, greedy, rest, func(int) error { return errSlow })
+	}); !errors.Is(err, errSlow) {
+		t.Errorf("a client that spends too much is applied: %v", err)
 	}
 }
 

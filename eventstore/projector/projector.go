@@ -52,12 +52,12 @@ type Verbatim interface{ Verbatim() }
 // applied is not gathered for longer than a moment.
 type Prompt interface{ Prompt() }
 
-// Opener is a read model, divided by client, that looks into what is sealed: it is
-// applied with the log that opens it. What that takes differs from client to client, so
-// it is given the events of one at a time, and says by spend what it does for it.
+// Opener is a projection, divided by client, in which events take more or less from client
+// to client, such as what is sealed, which the log opens: it is given the events of one at a
+// time, and says by spend what it does for it.
 type Opener interface {
-	// ApplyUnopened applies what needs nothing opened, of all clients at once: a client has
-	// all of a batch applied by it, or nothing, which is the rest.
+	// ApplyUnopened applies what takes little, and nothing opened, of all clients at once: a client
+	// has all of a batch applied by it, or nothing, which is the rest.
 	ApplyUnopened(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error)
 	ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client, batch []eventstore.Recorded, spend Spend) error
 }

@@ -412,6 +412,9 @@ func (r *Runner) Skip(ctx context.Context, name string) error {
 	return nil
 }
 
+// deleteSlow has clients that are slow go on with the others.
+const deleteSlow = `DELETE FROM quarantine WHERE projection = $1 AND paused AND slow`
+
 const selectFollowed = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1)`
 
 // followed fails where nobody ever followed the log under a name.
@@ -439,7 +442,12 @@ func (r *Runner) skip(ctx context.Context, projectionID string) error {
 	return r.inPlaceOf(ctx, projectionID, epoch, func(ctx context.Context, l lease, old checkpoint) error {
 		next := old
 		next.epoch, next.position, next.event = epoch, end.Position, end.ID
-		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error { return advance(ctx, tx, projectionID, l, old, next) })
+		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, deleteSlow, projectionID); err != nil {
+				return err
+			}
+			return advance(ctx, tx, projectionID, l, old, next)
+		})
 	})
 }
 

@@ -80,8 +80,8 @@ func (l *leader) pauseLive(ctx context.Context) error {
 	return l.inPlaceOf(ctx, l.projectionID, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
 		l.at = live
 		return l.asLeader(ctx, l.projectionID, lead, live, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, pauseClient, l.projectionID, l.only, live.position)
-			return err
+			// One that is slow stays where it is, behind the projection.
+			return tx.QueryRow(ctx, pauseClient+` RETURNING position`, l.projectionID, l.only, live.position).Scan(&l.at.position)
 		})
 	})
 }
@@ -95,7 +95,7 @@ type stop struct {
 	paused   bool
 }
 
-const selectStop = `SELECT position, event_id, reason, paused FROM quarantine WHERE projection = $1 AND client = $2`
+const selectStop = `SELECT position, event_id, reason, paused FROM quarantine WHERE projection = $1 AND client = $2 AND NOT slow`
 
 func (r *Runner) stopOf(ctx context.Context, projectionID string, client id.Client) (q stop, found bool, err error) {
 	err = r.Pool.QueryRow(ctx, selectStop, projectionID, client).Scan(&q.position, &q.event, &q.reason, &q.paused)

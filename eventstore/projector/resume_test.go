@@ -153,3 +153,88 @@ func TestAReadModelIsRebuiltInsteadOfResumed(t *testing.T) {
 		t.Error("nobody is resumed")
 	}
 }
+
+// unevenLedger is a ledger in which a name that begins with "slow" takes a whole batch.
+type unevenLedger struct {
+	ledger
+	stands chan struct{} // closed once a client is applied in slices, which then never ends; nil: it does
+}
+
+func (unevenLedger) ApplyUnopened(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) ([]eventstore.Recorded, error) {
+	return batch, nil
+}
+
+func (l unevenLedger) ApplyOpening(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, _ id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
+	for _, r := range batch {
+		if e, ok := r.Event.(event.ClientRenamed); !ok || !strings.HasPrefix(e.Name, "slow") {
+			continue
+		}
+		if err := spend(projector.BatchSteps + 1); err != nil {
+			return err
+		}
+		if l.stands != nil {
+			close(l.stands)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}
+	return l.Apply(ctx, tx, batch)
+}
+
+// slowed is a fixture whose ledger has passed over what is slow of acme, which is yet to be applied.
+func slowed(t *testing.T) *fixture {
+	t.Helper()
+	w := newFixture(t)
+	if _, err := w.pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	model := unevenLedger{ledger: ledger{cannot: "bad"}, stands: make(chan struct{})}
+	patient := w.runner("a")
+	patient.MaxLeftOut = 1
+	stop := background(t, func(ctx context.Context) error { return patient.Run(ctx, model) })
+	w.passed(t, "ledger", w.rename(t, acme, "fast", "bad", "good"))
+	w.passed(t, "ledger", w.rename(t, acme, "slow 1", "behind"))
+	<-model.stands
+	w.passed(t, "ledger", w.rename(t, bolt, "bolt"))
+	stop()
+	w.noted(t, acme, "fast", "good")
+	w.noted(t, bolt, "bolt")
+	return w
+}
+
+func TestASlowClientIsResumedWhereItIs(t *testing.T) {
+	w := slowed(t)
+	if err := w.builder().Resume(t.Context(), unevenLedger{}, acme); err != nil {
+		t.Fatal(err)
+	}
+	w.noted(t, acme, "fast", "good", "bad", "slow 1", "behind")
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, unevenLedger{}) })
+	w.passed(t, "ledger", w.rename(t, acme, "last"))
+	w.noted(t, acme, "fast", "good", "bad", "slow 1", "behind", "last")
+	if n := w.one(t, `SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d clients are apart", n)
+	}
+}
+
+func TestASlowClientThatHasLeftNothingOutIsNotResumed(t *testing.T) {
+	w := slowed(t)
+	if _, err := w.pool.Exec(t.Context(), `DELETE FROM left_out`); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.builder().Resume(t.Context(), unevenLedger{}, acme); err == nil {
+		t.Error("a client is resumed that has not stopped")
+	}
+	background(t, func(ctx context.Context) error { return w.hurried(w.runner("a")).Run(ctx, unevenLedger{}) })
+	w.returned(t)
+	w.noted(t, acme, "fast", "good", "slow 1", "behind")
+}
+
+func TestWhatIsSkippedIsSkippedOfSlowClientsToo(t *testing.T) {
+	w := slowed(t)
+	if err := w.runner("a").Skip(t.Context(), "ledger"); err != nil {
+		t.Fatal(err)
+	}
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, unevenLedger{}) })
+	w.passed(t, "ledger", w.rename(t, acme, "last"))
+	w.noted(t, acme, "fast", "good", "last")
+}
