@@ -60,7 +60,7 @@ func TestOurOwnTrouble(t *testing.T) {
 	e := serve(t, func(o *httpapi.Options) {
 		o.Timeout = 20 * time.Millisecond
 		o.Classify = func(_ context.Context, err error) *fault.Fault {
-			if errors.Is(err, lost) {
+			if errors.Is(err, lost) || errors.Is(err, context.DeadlineExceeded) { // as a connection that cannot be made
 				return fault.New(fault.Unavailable, "unavailable", "Try again.")
 			}
 			return nil
@@ -83,6 +83,9 @@ func TestOurOwnTrouble(t *testing.T) {
 			<-ctx.Done()
 			return fmt.Errorf("private words: %w", ctx.Err())
 		}, 503, "timeout", 1},
+		{"a slow part of a handler", func(context.Context) error {
+			return fmt.Errorf("private words: %w", context.DeadlineExceeded)
+		}, 503, "unavailable", 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

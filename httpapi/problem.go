@@ -70,7 +70,8 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	f := fault.As(err)
-	if f == nil && e.o.Classify != nil {
+	overdue := errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, context.DeadlineExceeded) // not that of a part of it
+	if f == nil && !overdue && e.o.Classify != nil {
 		if f = e.o.Classify(ctx, err); f != nil {
 			e.o.Logger.WarnContext(ctx, "request not answered", slog.Any("error", err), requestAttr(ctx))
 		}
