@@ -391,7 +391,7 @@ func TestHeadersOfTheConnectionTheBodyAndOfDeliveriesAreRefused(t *testing.T) {
 		"Connection": "x", "Keep-Alive": "x", "TE": "x", "Trailer": "x", "Transfer-Encoding": "x", "Upgrade": "x", "Expect": "x",
 		"Proxy-Authorization": "x", "Host": "x", "content-length": "1", "Content-Type": "x", "user-agent": "x", "X-Service-Event": "x",
 		"X-Kindred-Test": "x", "Webhook-Id": "x", "webhook-signature": "x",
-		"X A": "x", "X:A": "x", "X/A": "x", "": "x", strings.Repeat("x", 65): "x", "X-É": "x",
+		"X A": "x", "X:A": "x", "X/A": "x", "": "x", strings.Repeat("x", 65): "x", "X-É": "x", "X-\u212aey": "x", "\u0130d": "x",
 		"X-Empty": "", "X-Break": "a\r\nHost: b", "X-Nul": "a\x00", "X-Wide": "é", "X-Space": " spaced", "X-Long": strings.Repeat("x", 1025),
 	} {
 		change := domain.ControlsChange{Headers: &map[string]string{name: value}}

@@ -103,7 +103,7 @@ func headersSet(headers map[string]string) (event.WebhookHeadersSet, error) {
 	seen := map[string]bool{}
 	for _, name := range names {
 		lower := strings.ToLower(name)
-		detail := wrongHeader(lower, headers[name])
+		detail := wrongHeader(name, headers[name])
 		if detail == "" && seen[lower] {
 			detail = "is named twice"
 		}
@@ -127,12 +127,12 @@ func headersSet(headers map[string]string) (event.WebhookHeadersSet, error) {
 	return set, nil
 }
 
-// wrongHeader says why an endpoint cannot have a header, whose name is in lower case.
+// wrongHeader says why an endpoint cannot have a header.
 func wrongHeader(name, value string) string {
 	switch {
 	case name == "" || len(name) > maxHeaderName || strings.IndexFunc(name, notOfName) >= 0:
 		return fmt.Sprintf("must be named with 1 to %d letters, digits, - or _", maxHeaderName)
-	case reservedHeader(name):
+	case reservedHeader(strings.ToLower(name)):
 		return "is a header that kindred or the connection sets"
 	case value == "" || len(value) > maxHeaderValue || value != strings.TrimSpace(value) || strings.IndexFunc(value, notOfValue) >= 0:
 		return fmt.Sprintf("must have 1 to %d printable ASCII characters, and no spaces at its ends", maxHeaderValue)
@@ -140,8 +140,9 @@ func wrongHeader(name, value string) string {
 	return ""
 }
 
+// notOfName goes by the name as it was given: the Kelvin sign is a k in lower case, and no header is named so.
 func notOfName(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
 }
 
 func notOfValue(r rune) bool { return r < ' ' || r > '~' }
