@@ -40,9 +40,10 @@ const ExternalIDColumn = "external_id"
 // line, and reading goes on with the next.
 type csvLines struct {
 	from    *bufio.Reader
-	comma   rune     // between fields, as the header has it
-	columns []string // nil before the header was read
-	buffer  []byte   // whole lines that were read ahead, from at on
+	one     *bufio.Reader // of the record that is parsed: a buffer for each would cost more than a short line
+	comma   rune          // between fields, as the header has it
+	columns []string      // nil before the header was read
+	buffer  []byte        // whole lines that were read ahead, from at on
 	at      int
 	out     bytes.Buffer
 	n       int // lines that are told of in out so far
@@ -50,7 +51,7 @@ type csvLines struct {
 }
 
 func newCSVLines(from io.Reader) *csvLines {
-	return &csvLines{from: bufio.NewReaderSize(from, 64<<10)}
+	return &csvLines{from: bufio.NewReaderSize(from, 64<<10), one: bufio.NewReader(nil)}
 }
 
 // Read implements io.Reader. A header that cannot be used is a fault.
@@ -70,6 +71,10 @@ func (c *csvLines) next() error {
 	if err != nil {
 		return err
 	}
+	if c.columns != nil && len(bytes.TrimRight(record, "\r\n")) == 0 {
+		c.done(record, nil)
+		return nil
+	}
 	fields, err := c.parse(record)
 	switch {
 	case c.columns == nil && bytes.Count(record, []byte("\r")) > bytes.Count(record, []byte("\r\n")): // all of the file may be one line
@@ -80,8 +85,6 @@ func (c *csvLines) next() error {
 		if c.columns, err = header(fields); err != nil {
 			return err
 		}
-		c.done(record, nil)
-	case len(bytes.TrimRight(record, "\r\n")) == 0:
 		c.done(record, nil)
 	case err != nil: // the lines behind the first may be records of their own
 		first := bytes.IndexByte(record, '\n') + 1
@@ -177,7 +180,8 @@ func (c *csvLines) parse(record []byte) ([]string, error) {
 		record = bytes.TrimPrefix(record, []byte("\ufeff"))
 		c.comma = separator(record)
 	}
-	in := csv.NewReader(bytes.NewReader(record))
+	c.one.Reset(bytes.NewReader(record))
+	in := csv.NewReader(c.one)
 	in.Comma = c.comma
 	in.TrimLeadingSpace = c.comma != '\t' // which is a space itself, so that empty fields would go
 	in.FieldsPerRecord = -1

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -140,6 +141,23 @@ func (f *numbered) Read(p []byte) (int, error) {
 	n := copy(p, f.rest)
 	f.rest = f.rest[n:]
 	return n, nil
+}
+
+// TestShortLinesOfCSVTakeLittle: a client that sends millions of them keeps the processors from others.
+func TestShortLinesOfCSVTakeLittle(t *testing.T) {
+	const lines = 10_000
+	for line, most := range map[string]uint64{"": 16, "1": 1_000} { // bytes of memory for each
+		file := "external_id\n" + strings.Repeat(line+"\n", lines)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := io.Copy(io.Discard, newCSVLines(strings.NewReader(file))); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		if took := (after.TotalAlloc - before.TotalAlloc) / lines; took > most {
+			t.Errorf("a line %q takes %d bytes of memory, not %d at most", line, took, most)
+		}
+	}
 }
 
 func TestAnImportThatBreaksOffFailsAsWhatItReads(t *testing.T) {
