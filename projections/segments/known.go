@@ -138,17 +138,15 @@ func (c *segmented) readsAny(what []string) bool {
 	return slices.ContainsFunc(what, func(one string) bool { return len(c.readers[one]) > 0 })
 }
 
-// reading are the versions that read any of what was touched, in order.
+// reading are the versions that read any of what was touched, by way of others, too, in order.
 func (c *segmented) reading(what []string) (some []*segmentVersion) {
-	reads := make([]bool, len(c.ordered))
+	var own []*segmentVersion
 	for _, one := range what {
-		for _, v := range c.readers[one] {
-			reads[v.place] = true
-		}
+		own = append(own, c.readers[one]...)
 	}
-	for i, v := range c.ordered {
-		if reads[i] {
-			some = append(some, v)
+	for place, is := range c.reached(own, func(v *segmentVersion) []*segmentVersion { return c.refer[v.place] }) {
+		if is {
+			some = append(some, c.ordered[place])
 		}
 	}
 	return some

@@ -224,7 +224,8 @@ type definitions struct {
 	served   map[id.Segment]*segmentVersion // by those that serve
 	newest   map[id.Segment]*segmentVersion
 	asked    asked                        // by the rules of the versions
-	readers  map[string][]*segmentVersion // by what they read, in order; see touched
+	readers  map[string][]*segmentVersion // by what their own rules read, in order; see touched
+	refer    [][]*segmentVersion          // by place: those that refer to the version
 	set      *rule.Set                    // of all their rules
 	guarded  []guarded                    // all versions
 	wanted   func(member string) bool     // of the traits, which are to be decoded; nil: all
@@ -270,7 +271,7 @@ type segmentVersion struct {
 	blocked    []string   // why it names nobody; nil: it does not
 	rule       *rule.Rule // nil: the segment was retired since, and the key of the rule is gone
 	inSet      rule.InSet
-	reads      []string // with what it reads by way of others; see touched
+	reads      []string // not what it reads by way of others; see touched
 }
 
 func (v *segmentVersion) isBlocked() bool { return v.blocked != nil }
@@ -525,14 +526,11 @@ func clustersOf(layer id.ConsentLayer) string { return "clusters " + string(laye
 
 func act(what string) string { return "act " + what }
 
-// note notes what the versions read.
+// note notes what the versions read. What one reads by way of others is not written down: segments
+// that refer to all before them would have twice as much of it each.
 func (c *segmented) note() {
 	c.asked, c.readers, c.unnamed, c.set = asked{}, map[string][]*segmentVersion{}, true, rule.NewSet()
-	for _, v := range c.ordered {
-		if len(v.refers) > 0 {
-			v.reads = nil // others may be meant by what it refers to
-		}
-	}
+	c.refer = make([][]*segmentVersion, len(c.ordered))
 	for _, v := range c.ordered {
 		if v.rule != nil {
 			v.inSet = c.set.Add(v.rule)
@@ -540,8 +538,11 @@ func (c *segmented) note() {
 			c.unnamed = c.unnamed && !v.rule.ReadsExternalID()
 		}
 		c.asked.any = c.asked.any || v.layer != ""
-		for _, what := range c.readsOf(v) {
+		for _, what := range v.readsOf() {
 			c.readers[what] = append(c.readers[what], v)
+		}
+		for _, to := range c.referredBy(v) {
+			c.refer[to.place] = append(c.refer[to.place], v)
 		}
 	}
 	c.wanted = c.wants(c.ordered)
@@ -559,8 +560,8 @@ func (c *segmented) note() {
 	slices.SortFunc(c.guarded, func(a, b guarded) int { return cmp.Compare(a.versions[0].number, b.versions[0].number) })
 }
 
-// readsOf is what a version reads of a user, and what the versions that it refers to do.
-func (c *segmented) readsOf(v *segmentVersion) []string {
+// readsOf is what the rule of a version reads of a user.
+func (v *segmentVersion) readsOf() []string {
 	if v.reads != nil || v.rule == nil {
 		return v.reads
 	}
@@ -577,19 +578,42 @@ func (c *segmented) readsOf(v *segmentVersion) []string {
 	if len(v.rule.Clusters()) > 0 {
 		v.reads = append(v.reads, clustersOf(v.layer))
 	}
-	for _, segment := range v.refers {
-		if to := c.referred(v, id.Segment(segment)); to != nil {
-			v.reads = append(v.reads, c.readsOf(to)...)
-		}
-	}
 	return v.reads
 }
 
-// wants are the members of the traits that some versions read; nil: all.
+// referredBy are the versions that one refers to, not those by way of others.
+func (c *segmented) referredBy(v *segmentVersion) (found []*segmentVersion) {
+	if v.rule == nil {
+		return nil
+	}
+	for _, segment := range v.refers {
+		if to := c.referred(v, id.Segment(segment)); to != nil {
+			found = append(found, to)
+		}
+	}
+	return found
+}
+
+// reached are some versions, and those to which others lead from them, each once, by their places.
+func (c *segmented) reached(some []*segmentVersion, others func(*segmentVersion) []*segmentVersion) []bool {
+	is := make([]bool, len(c.ordered))
+	for next := slices.Clone(some); len(next) > 0; {
+		v := next[len(next)-1]
+		if next = next[:len(next)-1]; !is[v.place] {
+			is[v.place] = true
+			next = append(next, others(v)...)
+		}
+	}
+	return is
+}
+
+// wants are the members of the traits that some versions read, and those that they refer to; nil: all.
 func (c *segmented) wants(some []*segmentVersion) func(member string) bool {
 	var reads []string
-	for _, v := range some {
-		reads = append(reads, c.readsOf(v)...)
+	for place, is := range c.reached(some, c.referredBy) {
+		if is {
+			reads = append(reads, c.ordered[place].readsOf()...)
+		}
 	}
 	return rule.Members(reads)
 }
