@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"kindred/domain/traits"
 )
@@ -80,9 +81,9 @@ func unlikely(t traits.Trait, with any) string {
 
 // nearest is the path of a schema that is one or two letters from another; "" where there is none.
 func nearest(schema traits.Schema, path string) (near string) {
-	least := min(3, (len([]rune(path))+2)/3)
+	least := min(3, (utf8.RuneCountInString(path)+2)/3)
 	for _, t := range schema.Traits {
-		if d := edits(t.Path, path); d < least {
+		if d := edits(t.Path, path, least); d < least {
 			near, least = t.Path, d
 		}
 	}
@@ -90,19 +91,27 @@ func nearest(schema traits.Schema, path string) (near string) {
 }
 
 // edits are how many letters are to be put in, taken out or replaced to make one text of another
-// (Levenshtein 1966).
-func edits(from, to string) int {
-	letters := []rune(to)
+// (Levenshtein 1966), where they are fewer than most; else most or more. Only places that so few
+// letters can lead to are looked at: a rule of 4 KiB reads hundreds of paths of thousands of letters.
+func edits(from, to string, most int) int {
+	if longer := utf8.RuneCountInString(from) - utf8.RuneCountInString(to); longer >= most || -longer >= most {
+		return most
+	}
+	letters, left := []rune(to), []rune(from)
 	row := make([]int, len(letters)+1)
 	for i := range row {
 		row[i] = i
 	}
-	for _, letter := range from {
-		before := row[0]
-		row[0]++
-		for i, other := range letters {
+	for at, letter := range left {
+		first, last := max(at-most, 0), min(at+most, len(letters)-1)
+		before := row[first]
+		row[first] = most // from so far left it is not reached
+		if first == 0 {
+			row[0] = at + 1
+		}
+		for i := first; i <= last; i++ {
 			replaced := before
-			if letter != other {
+			if letter != letters[i] {
 				replaced++
 			}
 			before = row[i+1]

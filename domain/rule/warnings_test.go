@@ -1,11 +1,14 @@
 package rule_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"kindred/domain/rule"
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 // What seems not to be meant is told with its place, and what may be meant is not.
@@ -55,4 +58,61 @@ func TestARuleIsWarnedOf(t *testing.T) {
 	if warned := parsed(t, `traits.agee > 30`, rule.Users).Warnings(traits.Schema{}); warned != nil {
 		t.Errorf("where nothing was learnt: %v", warned)
 	}
+}
+
+// A rule of 4 KiB reads hundreds of paths of thousands of letters, by way of a list of them: to
+// compare these with all of a schema, letter by letter, takes minutes.
+func TestWarningsOfLongPathsTakeNoMinutes(t *testing.T) {
+	t.Parallel()
+	var schema traits.Schema
+	for i := range traits.MaxPaths {
+		path := strings.Repeat("l", traits.MaxPathBytes-3) + fmt.Sprintf("%03d", i)
+		schema.Traits = append(schema.Traits, traits.Trait{Path: path, Type: traits.TypeBool})
+	}
+	for _, long := range []int{traits.MaxPathBytes - 4, 1_300} { // as long as those of the schema, and the longest
+		text := "[traits.a"
+		for i := range 220 {
+			text += fmt.Sprintf(",traits.a%d", i)
+		}
+		text += "].exists(x, x." + strings.Repeat("l", long) + ")"
+		started := time.Now()
+		if warned := parsed(t, text, rule.Users).Warnings(schema); len(warned) != 2*221 {
+			t.Errorf("%d paths are warned of", len(warned))
+		}
+		if took := time.Since(started); took > 20*time.Second {
+			t.Errorf("paths of %d letters took %v", long, took)
+		}
+	}
+}
+
+func TestTheNearestPathIsAFewLettersAway(t *testing.T) {
+	t.Parallel()
+	random := testkit.Random(t)
+	word := func() string {
+		letters := []rune("abé")
+		text := []rune{}
+		for range 1 + random.IntN(9) {
+			text = append(text, letters[random.IntN(len(letters))])
+		}
+		return string(text)
+	}
+	for range 500 {
+		known, path := word(), word()
+		near := distance([]rune(known), []rune(path)) < min(3, (len([]rune(path))+2)/3)
+		warned := parsed(t, fmt.Sprintf(`has(traits[%q])`, path), rule.Users).Warnings(traits.Schema{Traits: []traits.Trait{{Path: known}}})
+		if known != path && strings.Contains(warned[0].Error(), "Did you mean") != near {
+			t.Fatalf("%s beside %s: %v", path, known, warned)
+		}
+	}
+}
+
+// distance is how many letters are to be put in, taken out or replaced.
+func distance(a, b []rune) int {
+	switch {
+	case len(a) == 0 || len(b) == 0:
+		return len(a) + len(b)
+	case a[0] == b[0]:
+		return distance(a[1:], b[1:])
+	}
+	return 1 + min(distance(a[1:], b), distance(a, b[1:]), distance(a[1:], b[1:]))
 }
