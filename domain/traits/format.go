@@ -76,8 +76,9 @@ func (f Format) read(v Value) Value {
 	case FormatUnit, FormatUnitComma:
 		if v.Kind == Text {
 			number, unit := unitOf(v.Text)
-			if x, ok := spelledNumber(number, f == FormatUnitComma); ok {
-				return Value{Path: v.Path, Kind: Number, Number: float64(x * times(unit))}
+			x, ok := spelledNumber(number, f == FormatUnitComma)
+			if x *= times(unit); ok && math.Abs(x) <= MaxMagnitude {
+				return Value{Path: v.Path, Kind: Number, Number: x}
 			}
 		}
 	case FormatClock, FormatDuration, FormatFeet:
@@ -387,7 +388,7 @@ func amounts(text string, unit func(name string) float64) (sum float64, ok bool)
 		sum += float64(x * of)
 		ok = true
 	}
-	return sum, ok
+	return sum, ok && sum <= MaxMagnitude
 }
 
 // hours and feet have the units, 0 of what is none.

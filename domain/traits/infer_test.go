@@ -409,3 +409,18 @@ func TestAKeptSchemaReadsOthersAsItsUsersWere(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A number whose square is infinite would leave no schema that could be recorded.
+func TestASpelledNumberIsNoLargerThanAnyOther(t *testing.T) {
+	for spelled, huge := range map[string]string{
+		`"%dk"`:       `"1e149M"`,
+		`"%dh 30m"`:   `"` + strings.Repeat("9", 240) + `h"`,
+		`"%d ft 2in"`: `"` + strings.Repeat("9", 240) + `ft"`,
+	} {
+		got := column(t, append(generate(99, func(i int) string { return fmt.Sprintf(spelled, i%9+1) }), huge), nil)
+		_, err := json.Marshal(Schema{Traits: []Trait{got}}.Recorded())
+		if err != nil || got.Type != TypeNumber || got.Numbers.Max > 1e5 {
+			t.Errorf("%s beside %s: %v, %+v", spelled, huge, err, got)
+		}
+	}
+}
