@@ -16,9 +16,10 @@ import (
 // What sets a cluster apart.
 const (
 	leastEffect   = 0.3
-	leastHolders  = 10 // of a level that may be named
-	maxDistinct   = 10 // distinctions that are kept
-	maxLabelRunes = 40 // of a path, and of a level
+	mostEffect    = 1e9 // in which more ends: beside 1e-300 of most, 1e50 of some would be infinite, which JSON has not
+	leastHolders  = 10  // of a level that may be named
+	maxDistinct   = 10  // distinctions that are kept
+	maxLabelRunes = 40  // of a path, and of a level
 )
 
 // Label names a cluster by the conditions, three at most, that tell best who is in it.
@@ -183,7 +184,7 @@ func (d *Distinction) byMedian(g *group, trait int, all scale) {
 		return
 	}
 	d.Here, d.All = quantile(known, 0.5), all.median
-	d.Effect = (d.Here - d.All) / all.spread
+	d.Effect = min(max((d.Here-d.All)/all.spread, -mostEffect), mostEffect)
 }
 
 // byLevel finds the level that sets the cluster apart the most; where one

@@ -93,6 +93,26 @@ func TestASurveySaysWhatSetsClustersApart(t *testing.T) {
 	}
 }
 
+// Nobody's number is too far from others' for what was found to be recorded.
+func TestAnEffectIsNeverInfinite(t *testing.T) {
+	numbers := []string{"0", "1e-300", "1e-300", "1e50", "0"}
+	var users []traits.Flat
+	for i := range 200 {
+		flat, err := traits.Flatten([]byte(`{"n":` + numbers[i%len(numbers)] + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		users = append(users, flat)
+	}
+	apart := NewApart(traits.Infer(named(users), nil), asOf)
+	for i, u := range users {
+		apart.Count(u, numbers[i%len(numbers)] == "1e50")
+	}
+	if got := apart.Distinctions(); len(got) != 1 || got[0].Effect != mostEffect {
+		t.Errorf("%+v", got)
+	}
+}
+
 // What sets some apart is what a label says of a cluster that holds just them.
 func TestSomeAreSetApartFromAllAsAClusterIs(t *testing.T) {
 	users := shoppers(t, 1000, draws(1))
