@@ -366,9 +366,13 @@ func (j *judgement) takes(steps int) (done bool) {
 	return j.steps > j.most
 }
 
+// never is later than any time that can be told: RFC 3339 has years of four digits. It is the time of
+// no event either.
+var never = time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC)
+
 // flips notes that the judgement is another one from a moment on.
 func (j *judgement) flips(at time.Time) {
-	if j.flipsAt.IsZero() || at.Before(j.flipsAt) {
+	if (j.flipsAt.IsZero() || at.Before(j.flipsAt)) && at.Before(never) {
 		j.flipsAt = at
 	}
 }

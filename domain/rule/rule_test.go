@@ -483,6 +483,19 @@ func TestAWindowFlipsWhenItIsSaidTo(t *testing.T) {
 	}
 }
 
+// A time in a year of five digits could not be told, and never comes.
+func TestAWindowThatEndsAfterAllTimesNeverFlips(t *testing.T) {
+	for text, flips := range map[string]bool{
+		`older(traits.until, "30d")`: false, `within(traits.until, "1d")`: true, `within(traits.leap, "1d")`: false,
+		`older(traits.until, "30d") || older(traits.last, "1h")`: true,
+	} {
+		r, facts := parsed(t, text, rule.Users), factsOf(t, `{"until": "9999-12-31", "leap": "9999-12-31T23:59:60Z", "last": "9999-12-31T22:59:59Z"}`)
+		if _, until, _ := r.JudgeUntil(facts); until.IsZero() == flips || until.Year() > 9999 {
+			t.Errorf("%s flips at %v", text, until)
+		}
+	}
+}
+
 // Every rule of the documentation is one, and its recipes name somebody.
 func TestTheDocumentedRulesAreRules(t *testing.T) {
 	page, err := os.ReadFile("../../docs/rules.md")
