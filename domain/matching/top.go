@@ -15,6 +15,7 @@ type Query struct {
 	Marked   []string                    // only who has all of these marks; those that the population has not do not count
 	Permit   func(path string) bool      // the traits to look at; nil: all
 	Keep     func(candidate string) bool // who may be answered; nil: everyone else. Asked only about those who could be
+	Bare     bool                        // the answers are not explained: of 256 traits, that takes 12 KiB each
 }
 
 // Top returns the best matches, by score and then by a hash of the pair, so that
@@ -30,7 +31,9 @@ func (p *Population) Top(q Query) ([]Match, error) {
 	best := v.scan(row, q)
 	matches := make([]Match, len(best))
 	for i, r := range best {
-		matches[i] = v.explain(row, r.row, r.score)
+		if matches[i] = (Match{User: v.users[r.row], Score: r.score}); !q.Bare {
+			matches[i] = v.explain(row, r.row, r.score)
+		}
 	}
 	return matches, nil
 }

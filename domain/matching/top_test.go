@@ -38,6 +38,27 @@ func TestTopIsThatOfTheDefinition(t *testing.T) {
 	}
 }
 
+// Who wants to know who alone gets those whom others get, and no terms.
+func TestBareAnswersAreNotExplained(t *testing.T) {
+	people := crowd(t, rand.New(rand.NewPCG(2, 2)), 300, 0.2)
+	p := populate(learn(people, nil), people)
+	q := Query{User: people[0].id, Limit: 200}
+	explained, err := p.Top(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Bare = true
+	bare, err := p.Top(q)
+	if err != nil || len(bare) != len(explained) || len(bare) == 0 {
+		t.Fatalf("%d, not %d: %v", len(bare), len(explained), err)
+	}
+	for i, m := range bare {
+		if m.User != explained[i].User || m.Score != explained[i].Score || m.Terms != nil || explained[i].Terms == nil {
+			t.Fatalf("%+v, not %+v", m, explained[i])
+		}
+	}
+}
+
 // Each trait alone leaves nothing for another to hide: a bound that is too low
 // for one kind would lose matches here.
 func TestTopOfEachTraitAlone(t *testing.T) {

@@ -28,7 +28,7 @@ func (p *Populations) Neighbours(ctx context.Context, client id.Client, user id.
 	if err != nil {
 		return nil, err
 	}
-	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Keep: keep, Marked: s.marked}
+	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Keep: keep, Marked: s.marked, Bare: true}
 	if s.layer != nil {
 		s.layer.mu.RLock()
 		defer s.layer.mu.RUnlock()
