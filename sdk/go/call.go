@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -137,6 +138,9 @@ func (c *caller) into(ctx context.Context, r request, opts []Option, out any) er
 	if r.lines != nil {
 		timeout = streamTimeout
 	}
+	if of, ok := r.lines.(*piped); ok {
+		defer of.Close() // or what writes users to it waits for ever where it is not read to its end
+	}
 	return c.answered(ctx, r, c.with(timeout, opts), out)
 }
 
@@ -197,7 +201,7 @@ func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Re
 	if r.takesKey && o.header.Get("Idempotency-Key") == "" {
 		o.header.Set("Idempotency-Key", rand.Text())
 	}
-	rewind, renewed, retries := c.rewinder(r), false, 0
+	rewind, renewed, retries := rewinder(&r), false, 0
 	repeatable, lost := r.repeatable(o.header), false
 	for attempts := 1; ; attempts++ {
 		used, err := c.attempt(ctx, r, o, content, attempts, read)
@@ -237,23 +241,54 @@ func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Re
 }
 
 // rewinder makes the body ready to be sent again, if it can be.
-func (c *caller) rewinder(r request) func() bool {
+func rewinder(r *request) func() bool {
 	if r.lines == nil {
 		return func() bool { return true }
 	}
-	seeker, ok := r.lines.(io.Seeker)
+	whole := r.lines
+	seeker, ok := whole.(io.Seeker)
 	if !ok {
 		return func() bool { return false }
 	}
 	begin, err := seeker.Seek(0, io.SeekCurrent)
+	part := &lent{from: whole}
+	r.lines = part
 	return func() bool {
 		if err != nil {
 			return false
 		}
+		part.end()
 		_, failed := seeker.Seek(begin, io.SeekStart)
+		part = &lent{from: whole}
+		r.lines = part
 		return failed == nil
 	}
 }
+
+// lent is a body for one attempt. A transport may read on after it has returned
+// an answer: what it read of a body that is sent again would be missing there.
+type lent struct {
+	mu   sync.Mutex
+	from io.Reader // nil behind the attempt
+}
+
+func (l *lent) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.from == nil {
+		return 0, errAnswered
+	}
+	return l.from.Read(p)
+}
+
+// end waits for a read that has begun, and lets no more begin.
+func (l *lent) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.from = nil
+}
+
+var errAnswered = errors.New("the request was answered before it was sent")
 
 // isLost says whether nobody knows what became of a request.
 func isLost(err error) bool {

@@ -166,8 +166,12 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
+// piped is what Lines returns: an import closes it.
+type piped struct{ *io.PipeReader }
+
 // Lines writes users as an import takes them, while it is read. What it returns
-// cannot be sent again; give Users.Import a file to have that.
+// cannot be sent again; give Users.Import a file to have that. An import that ends
+// before it has read all closes it, which ends the iteration.
 func Lines(users iter.Seq[NewUser]) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { // ends with the users, or when r is closed
@@ -180,7 +184,7 @@ func Lines(users iter.Seq[NewUser]) io.ReadCloser {
 		}
 		_ = w.Close() // it never fails
 	}()
-	return r
+	return &piped{r}
 }
 
 // Wait waits for an import that Users.ImportLater began, asking every interval.

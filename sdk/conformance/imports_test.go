@@ -1,0 +1,78 @@
+package conformance
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	kindred "kindred/sdk/go"
+)
+
+// transport plays what is on the way to kindred.
+type transport func(r *http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+func throughTransport(t *testing.T, way transport) *kindred.Client {
+	t.Helper()
+	k, err := kindred.New(kindred.Config{BaseURL: "http://127.0.0.1:1", Token: tokenOf(0), HTTPClient: &http.Client{Transport: way}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func answerOf(status int, body string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
+}
+
+// A transport of Go may read a request on when it has returned its answer.
+func TestAnImportOfGoIsSentAgainWhole(t *testing.T) {
+	t.Parallel()
+	const lines = "{\"external_id\":\"a\"}\n{\"external_id\":\"b\"}\n"
+	again, late := make(chan struct{}), make(chan error, 1)
+	var got []byte
+	requests := 0
+	k := throughTransport(t, func(r *http.Request) (*http.Response, error) {
+		if requests++; requests == 1 {
+			go func() {
+				<-again
+				_, err := r.Body.Read(make([]byte, 10))
+				late <- err
+			}()
+			return answerOf(503, ""), nil
+		}
+		close(again)
+		if err := <-late; err == nil {
+			t.Error("the request that was answered has read of the one that repeats it")
+		}
+		var err error
+		got, err = io.ReadAll(r.Body)
+		return answerOf(200, "{}"), err
+	})
+	if _, err := k.Users.Import(t.Context(), strings.NewReader(lines), kindred.ImportUsersParams{}); err != nil || string(got) != lines {
+		t.Errorf("%q arrived (%v)", got, err)
+	}
+}
+
+func TestAnImportOfGoThatIsRefusedEndsItsIterator(t *testing.T) {
+	t.Parallel()
+	k := throughTransport(t, func(*http.Request) (*http.Response, error) { return answerOf(403, ""), nil })
+	ended := make(chan struct{})
+	people := func(yield func(kindred.NewUser) bool) {
+		defer close(ended)
+		for n := 0; yield(kindred.NewUser{ExternalID: fmt.Sprint(n)}); n++ { //nolint:revive // until it is enough
+		}
+	}
+	if _, err := k.Users.Import(t.Context(), kindred.Lines(people), kindred.ImportUsersParams{}); err == nil {
+		t.Fatal("it was not refused")
+	}
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("the iterator goes on")
+	}
+}
