@@ -9,6 +9,7 @@
 //	call       calls an operation; of a list it reads all, or the first "most"
 //	events     pulls or follows events, by "method", until there were "most"; tells their ids and the last
 //	put_back   reads all users, and puts the traits of each as they were read
+//	import_back reads all users, and imports them as they were read
 //	raw        reads the list of users as call does, with the HTTP client of the language alone
 //	export     reads an export of the history
 //	client_id  tells the client's id

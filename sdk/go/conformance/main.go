@@ -16,6 +16,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -172,6 +173,15 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 			users = append(users, put)
 		}
 		return users, nil
+	case "import_back":
+		users := []kindred.NewUser{}
+		for user, err := range d.client(c.Client).Users.List(ctx, kindred.ListUsersParams{}) {
+			if err != nil {
+				return nil, err
+			}
+			users = append(users, kindred.NewUser{ExternalID: user.ExternalID, Traits: user.Traits})
+		}
+		return d.client(c.Client).Users.Import(ctx, kindred.Lines(slices.Values(users)), kindred.ImportUsersParams{})
 	case "verify":
 		return verify(c)
 	case "sign":

@@ -178,6 +178,8 @@ def act(clients: dict[str, Kindred], c: Command) -> Any:
         return k.client_id()
     if c["do"] == "put_back":
         return [k.users.put(user["id"], {"traits": user["traits"]}) for user in k.users.list()]
+    if c["do"] == "import_back":
+        return k.users.import_([{"external_id": user["external_id"], "traits": user["traits"]} for user in k.users.list()])
     if c["do"] == "events":
         followed = Followed(c)
         for event in events_of(k, c):
@@ -211,6 +213,8 @@ async def act_async(clients: dict[str, AsyncKindred], c: Command) -> Any:
         return await k.client_id()
     if c["do"] == "put_back":
         return [await k.users.put(user["id"], {"traits": user["traits"]}) async for user in k.users.list()]
+    if c["do"] == "import_back":
+        return await k.users.import_([{"external_id": user["external_id"], "traits": user["traits"]} async for user in k.users.list()])
     if c["do"] == "events":
         followed = Followed(c)
         async for event in events_of(k, c):

@@ -56,6 +56,11 @@ async function act(c: Command, signal: AbortSignal): Promise<unknown> {
       for await (const user of k.users.list()) users.push(await k.users.put(user.id, { traits: user.traits ?? {} }));
       return users;
     }
+    case "import_back": {
+      const users = [];
+      for await (const user of k.users.list()) users.push({ external_id: user.external_id, traits: user.traits ?? {} });
+      return k.users.import(users);
+    }
     case "verify": {
       const v = new Verifier({
         secrets: c.secrets ?? [],

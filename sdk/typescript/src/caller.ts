@@ -226,10 +226,11 @@ export class Caller {
       path = path.replace(clientInPath, encodeURIComponent(used.client));
       headers.set("Authorization", `Bearer ${used.text}`);
     }
+    let broken: Final | undefined; // by what made the lines, and by no connection
     const init: RequestInit & { duplex?: "half" } = { method: r.method, headers, redirect: "manual" };
     if (r.lines !== undefined) {
       headers.set("Content-Type", r.csv ? "text/csv" : "application/x-ndjson");
-      init.body = linesOf(r.lines) as NonNullable<RequestInit["body"]>;
+      init.body = linesOf(r.lines, (by) => (broken = new Final(by))) as NonNullable<RequestInit["body"]>;
       init.duplex = "half";
     } else if (r.body !== undefined) {
       headers.set("Content-Type", "application/json");
@@ -248,7 +249,7 @@ export class Caller {
       try {
         response = await this.#s.fetch(this.#s.base + path + queryOf(r.query), init);
       } catch (cause) {
-        throw new ConnectionError("the connection broke", { cause });
+        throw broken ?? new ConnectionError("the connection broke", { cause });
       }
       const requestId = response.headers.get("X-Request-Id") ?? "";
       options.onAnswer?.({ status: response.status, requestId, etag: response.headers.get("ETag") ?? "", attempts, headers: response.headers });
@@ -454,7 +455,8 @@ export async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on:
   if (rest !== "") throw new ConnectionError("the last line was cut");
 }
 
-function linesOf(lines: Lines<unknown>): string | Uint8Array | ReadableStream<Uint8Array> {
+/** The body of an import. Where no more lines can be made, `broken` is told why. */
+function linesOf(lines: Lines<unknown>, broken: (by: unknown) => void): string | Uint8Array | ReadableStream<Uint8Array> {
   if (typeof lines === "string" || lines instanceof Uint8Array || lines instanceof ReadableStream) return lines;
   const encoder = new TextEncoder();
   const from = Symbol.asyncIterator in lines ? lines[Symbol.asyncIterator]() : lines[Symbol.iterator]();
@@ -462,12 +464,18 @@ function linesOf(lines: Lines<unknown>): string | Uint8Array | ReadableStream<Ui
     async pull(controller) {
       let text = "";
       while (text.length < 16_384) {
-        const next = await from.next();
+        let next;
+        try {
+          next = await from.next();
+          if (!next.done) text += lineOf(next.value);
+        } catch (by) {
+          broken(by);
+          throw by;
+        }
         if (next.done) {
           if (text) controller.enqueue(encoder.encode(text));
           return controller.close();
         }
-        text += lineOf(next.value);
       }
       controller.enqueue(encoder.encode(text));
     },
@@ -484,7 +492,7 @@ function finite(name: string, value: unknown): unknown {
 }
 
 function lineOf(line: unknown): string {
-  if (typeof line !== "string") return `${JSON.stringify(line)}\n`;
+  if (typeof line !== "string") return `${JSON.stringify(line, finite)}\n`;
   return line.endsWith("\n") ? line : `${line}\n`;
 }
 
