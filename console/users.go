@@ -155,7 +155,7 @@ func (p *page) typedTraits() (map[string]any, error) {
 		return map[string]any{}, nil
 	}
 	decoder := json.NewDecoder(strings.NewReader(text))
-	var traits map[string]any
+	var traits kindred.Object // it keeps numbers that no float64 holds
 	if err := decoder.Decode(&traits); err != nil || traits == nil {
 		return nil, invalid("traits", say("users.this_must_be_a"))
 	}
@@ -246,7 +246,8 @@ type alike struct {
 
 func (p *page) user() error {
 	ctx, id := p.r.Context(), p.r.PathValue("id")
-	user, err := p.api.Users.Get(ctx, id)
+	var read kindred.Answer
+	user, err := p.api.Users.Get(ctx, id, kindred.WithAnswer(&read))
 	if err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ func (p *page) user() error {
 	if err != nil {
 		return err
 	}
-	data := map[string]any{"User": user, "Traits": typed(flattened(user.Traits), schema)}
+	data := map[string]any{"User": user, "Traits": typed(flattened(user.Traits), schema), "ETag": cmp.Or(p.form("etag"), read.ETag)}
 	matches, err := p.api.Matches.Compute(ctx, user.ID, kindred.MatchRequest{Limit: new(int64(alikeShown)), Record: new(false)})
 	if err == nil {
 		data["Alike"] = explained(matches.Data)
@@ -551,18 +552,16 @@ func (p *page) changeUser() error {
 	if err != nil {
 		return p.again(err, p.user)
 	}
-	user, err := p.api.Users.Get(p.r.Context(), p.r.PathValue("id"))
+	var options []kindred.Option
+	if read := p.form("etag"); read != "" {
+		options = append(options, kindred.WithIfMatch(read))
+	}
+	user, err := p.api.Users.Put(p.r.Context(), p.r.PathValue("id"), kindred.PutUser{Traits: traits}, options...)
+	if kindred.Is(err, kindred.CodeStale) && problemOf(err).Status == http.StatusPreconditionFailed {
+		p.r.Form.Del("etag") // to send it once more is to have seen what was changed
+		err = invalid("traits", say("user.changed_since"))
+	}
 	if err != nil {
-		return err
-	}
-	change := map[string]any{} // what is not there any more is taken away
-	for name := range user.Traits {
-		if _, stays := traits[name]; !stays {
-			change[name] = nil
-		}
-	}
-	maps.Copy(change, traits)
-	if _, err := p.api.Users.Change(p.r.Context(), user.ID, kindred.UserChange{Traits: change}); err != nil {
 		return p.again(err, p.user)
 	}
 	return p.done(Path+"users/"+url.PathEscape(user.ID), "saved")

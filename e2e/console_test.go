@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"html"
 	"io"
@@ -147,6 +148,18 @@ func (b browser) key(p webPage) string {
 		b.Fatalf("%s has no form with a key", p.Path)
 	}
 	return found[1]
+}
+
+var formETag = regexp.MustCompile(`name="etag" value="([^"]+)"`)
+
+// etag says in which state a page has shown what its form changes.
+func (b browser) etag(p webPage) string {
+	b.Helper()
+	found := formETag.FindStringSubmatch(p.HTML)
+	if found == nil {
+		b.Fatalf("%s has no form with an ETag", p.Path)
+	}
+	return html.UnescapeString(found[1])
 }
 
 // From nothing to a cluster, a campaign and a verified delivery, by forms alone.
@@ -305,6 +318,38 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	}
 	b.wantPage(b.send("sign-out"), "sign-in", "You are signed out.")
 	b.wantPage(b.open("users"), "sign-in?to=%2Fconsole%2Fusers", "Sign in")
+}
+
+// Traits are saved as they were typed, unless somebody has changed them since the page was
+// opened: then who typed is told, and may send them once more.
+func TestTraitsAreSavedAsTheyWereTyped(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	b := a.signIn()
+	const large = `{"id":12345678901234567890,"at":{"city":"Faro"}}`
+	made := b.wantPage(b.send("users", "external_id", "ann", "traits", `{"id":12345678901234567890,"at":{"city":"Faro","zip":"8000"}}`, "key", rand.Text()), "users/usr_", "12345678901234567890")
+	user := strings.TrimPrefix(strings.Split(made.Path, "?")[0], "/console/")
+	traits := func() string {
+		t.Helper()
+		return string(want[struct{ Traits json.RawMessage }](t, http.StatusOK, a.get("/api/v1/"+user)).Traits)
+	}
+	b.wantPage(b.send(user, "traits", large, "etag", b.etag(made)), user, "Saved.")
+	if got := traits(); got != `{"at":{"city":"Faro"},"id":12345678901234567890}` {
+		t.Errorf("saved as %s", got)
+	}
+	opened := b.open(user)
+	want[httpapi.User](t, http.StatusOK, a.send("PATCH", "/api/v1/"+user, map[string]any{"traits": map[string]any{"seen": 1}}))
+	refused := b.send(user, "traits", `{"plan":"pro"}`, "etag", b.etag(opened))
+	if refused.Status != http.StatusUnprocessableEntity || !strings.Contains(said(refused), "changed since you opened") || !strings.Contains(refused.HTML, html.EscapeString(`{"plan":"pro"}`)) {
+		t.Errorf("it is told %d: %s", refused.Status, said(refused))
+	}
+	if got := traits(); !strings.Contains(got, `"seen":1`) {
+		t.Errorf("what was changed meanwhile is gone: %s", got)
+	}
+	b.wantPage(b.send(user, "traits", `{"plan":"pro"}`, "etag", b.etag(refused)), user, "Saved.")
+	if got := traits(); got != `{"plan":"pro"}` {
+		t.Errorf("saved as %s", got)
+	}
 }
 
 // What was typed is there still after its session has ended; what was typed in a sandbox is
