@@ -814,6 +814,7 @@ func TestARetryAfterThatIsNoneOrHugeIsNoHurryAndNoWait(t *testing.T) {
 		t.Helper()
 		for header, attempts := range map[string]int{
 			"-5": 2, "soon": 2, "1.5.5": 2, "Mon, 01 Jan 2001 00:00:00 GMT": 2, "Fri, 99 Foo 2026 99:99:99 GMT": 2,
+			"Mon, 01 Jan 2001 00:00:00 +999999999999999999": 2,
 			"4000000000": 1, "99999999999999999999": 1, strings.Repeat("9", 5000): 1, "Fri, 31 Dec 9999 23:59:59 GMT": 1,
 		} {
 			s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {

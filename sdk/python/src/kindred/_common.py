@@ -308,7 +308,7 @@ def seconds_of(text: str | None) -> float:
         return float(min(int(text[:12]), 2**31))
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
 
 

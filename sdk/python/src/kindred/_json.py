@@ -9,6 +9,8 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from .errors import UsageError
+
 _MARK = secrets.token_hex()  # nobody knows it, so no text holds it
 _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
@@ -20,8 +22,11 @@ def loads(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]]
 
 def encode(body: Any) -> bytes:
     """A Decimal is a number with all its digits."""
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_marked)
-    return _MARKED.sub(r"\1", text).encode()
+    try:
+        text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_marked)
+        return _MARKED.sub(r"\1", text).encode()
+    except (TypeError, ValueError, RecursionError) as cause:
+        raise UsageError(f"it cannot be sent as JSON: {cause}") from cause
 
 
 def _integer(text: str) -> int | Decimal:

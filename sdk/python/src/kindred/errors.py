@@ -32,6 +32,10 @@ class RefusedError(KindredError):
             text += f"; {e['pointer']} {e['detail']}"
         super().__init__(text + (f" ({request_id})" if request_id else ""))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy it, as pools of processes do of what their workers raise."""
+        return type(self), (self.status, self.request_id, self.retry_after, None), {**self.__dict__, "args": self.args}
+
 
 class BrokenConnectionError(KindredError):
     """Nothing, or half an answer, came back."""

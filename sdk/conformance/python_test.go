@@ -1,0 +1,54 @@
+package conformance
+
+import (
+	"os/exec"
+	"slices"
+	"testing"
+)
+
+// runsPython runs a program of Python that fails where something is not as it should be.
+func runsPython(t *testing.T, program string) {
+	t.Helper()
+	t.Parallel()
+	if !slices.Contains(sdks(), "python") {
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), pythonOf(), "-c", program)
+	cmd.Env = append(cmd.Environ(), "PYTHONPATH=../python/src")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A pool of processes pickles what a worker raises; one that cannot be read waits for ever.
+func TestAFaultOfPythonCrossesProcesses(t *testing.T) {
+	runsPython(t, `
+import pickle
+from kindred import RefusedError
+fault = RefusedError(429, "req_1", 1.5, {"code": "rate_limited", "detail": "d", "errors": [{"pointer": "/a", "detail": "is wrong"}]})
+fault.attempts, fault.args = 3, (f"{fault}; it may have taken effect",)
+other = pickle.loads(pickle.dumps(fault))
+assert type(other) is RefusedError and vars(other) == vars(fault) and str(other) == str(fault) != "", (vars(other), str(other))
+`)
+}
+
+func TestWhatIsNoJSONIsAUsageErrorInPython(t *testing.T) {
+	runsPython(t, `
+from datetime import datetime
+from kindred import Kindred, UsageError
+from kindred.testing import FakeKindred
+deep = []
+for _ in range(100_000):
+    deep = [deep]
+with FakeKindred() as fake:
+    kindred = Kindred(base_url=fake.url, api_key=fake.api_key)
+    for value in (float("nan"), datetime.now(), "\ud800", deep):
+        user = {"external_id": "u", "traits": {"a": value}}
+        for call in (lambda: kindred.users.create(user), lambda: kindred.users.import_([user]), lambda: kindred.users.import_(iter([user]))):
+            try:
+                call()
+            except UsageError:
+                continue
+            raise AssertionError(value)
+`)
+}
