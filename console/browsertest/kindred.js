@@ -92,7 +92,7 @@ export async function populated(long = "long".repeat(30), many = 240) {
   const account = newAccount(), api = await Api.signUp(account);
   const file = await api.post("/api/v1/users/import?async=true", people(many), "application/x-ndjson");
   await eventually("the file is imported", async () => (await api.get(`/api/v1/users/imports/${file.id}`)).status === "completed", many);
-  await api.post("/api/v1/users", { external_id: `zoe${long}`, traits: { plan: "pro", age: 31, note: `About me: ${long} ${"and so on ".repeat(long.length / 10)}` } });
+  await api.post("/api/v1/users", { external_id: `zoe${long}`, traits: { plan: "pro", age: 31, ...(long && { [`a ${long.slice(0, 60)}`]: "seen" }), note: `About me: ${long} ${"and so on ".repeat(long.length / 10)}` } });
   const layer = await api.post("/api/v1/consent_layers", { name: "Segments", trait_paths: ["age", "plan", "city", "rides"] });
   await api.post("/api/v1/consent_layers", { name: `Offers ${long}`, trait_paths: ["age"] });
   await api.post(`/api/v1/consent_layers/${layer.id}/grants`, { all: true });

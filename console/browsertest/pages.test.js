@@ -126,6 +126,7 @@ test("what has a name that fits in no line fits on its own page", async () => {
     for (const at of named) {
       await page.goto(url + at);
       const wide = await fits(page);
+      wide.push(...await page.evaluate(() => Array.from(document.querySelectorAll("th[scope=row] + td")).filter((value) => value.getBoundingClientRect().left + 60 > innerWidth).map((value) => `${value.textContent.slice(0, 20)} is out of sight`)));
       if (wide.length) wrong.push(`${at}: ${wide.join(", ")}`);
     }
   }
