@@ -13,6 +13,9 @@ const (
 	llmsFullPath = "/llms-full.txt"
 )
 
+// link is one that leads from a page elsewhere than from a list at the top.
+var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+
 var lead = regexp.MustCompile(`(?s)\A# ([^\n]+)\n+(.*?)(?:\n\n|\z)`)
 
 // addTexts makes of the pages a list with what each begins with, and one text with
@@ -32,7 +35,7 @@ func (s *Site) addTexts(files fs.FS) error {
 			if parts == nil {
 				return fmt.Errorf("%s does not begin with a heading and a paragraph", file)
 			}
-			about := strings.Join(strings.Fields(string(parts[2])), " ")
+			about := link.ReplaceAllString(strings.Join(strings.Fields(string(parts[2])), " "), "$1")
 			switch {
 			case file == "README.md":
 				fmt.Fprintf(&list, "# %s\n\n> %s\n", parts[1], about)
