@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"kindred/domain/rule"
 	"kindred/domain/traits"
@@ -61,8 +60,8 @@ func TestARuleIsWarnedOf(t *testing.T) {
 }
 
 // A rule of 4 KiB reads hundreds of paths of thousands of letters, by way of a list of them: to
-// compare these with all of a schema, letter by letter, takes minutes.
-func TestWarningsOfLongPathsTakeNoMinutes(t *testing.T) {
+// compare these with all of a schema, letter by letter, takes minutes, and this test no end.
+func TestWarningsOfLongPathsEnd(t *testing.T) {
 	t.Parallel()
 	var schema traits.Schema
 	for i := range traits.MaxPaths {
@@ -75,12 +74,8 @@ func TestWarningsOfLongPathsTakeNoMinutes(t *testing.T) {
 			text += fmt.Sprintf(",traits.a%d", i)
 		}
 		text += "].exists(x, x." + strings.Repeat("l", long) + ")"
-		started := time.Now()
 		if warned := parsed(t, text, rule.Users).Warnings(schema); len(warned) != 2*221 {
 			t.Errorf("%d paths are warned of", len(warned))
-		}
-		if took := time.Since(started); took > 20*time.Second {
-			t.Errorf("paths of %d letters took %v", long, took)
 		}
 	}
 }
