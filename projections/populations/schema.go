@@ -140,6 +140,9 @@ const (
 	maxBins = 20
 	// limit: models | values of a trait's distribution | {maxValues}
 	maxValues = 50
+	// finest is how fine bins are at most beside their numbers: a double has no more
+	// digits, and adding a finer step to it changes nothing, so edges would never end.
+	finest = 1e-15
 )
 
 // Distribution returns how the values of a trait are spread, or fails with a fault of
@@ -192,7 +195,7 @@ func binned(values []float64) (bins []Bin) {
 	slices.Sort(values)
 	low, high := values[len(values)/100], values[len(values)-1-len(values)/100]
 	step := roundStep((high - low) / maxBins)
-	if step == 0 {
+	if step <= finest*max(math.Abs(low), math.Abs(high)) {
 		return []Bin{{Share: 1}}
 	}
 	var edges []float64

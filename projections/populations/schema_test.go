@@ -1,15 +1,18 @@
 package populations_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/traits"
 	"kindred/eventstore"
@@ -230,6 +233,38 @@ func TestASchemaOfAnOlderEditionIsLearntAnewOnce(t *testing.T) {
 		later := projectionstest.Must[populations.TraitSchema](t)(populationsOf(c.Fixture).Schema(t.Context(), c.Acme))
 		if later.Version != version+2 {
 			t.Errorf("version %d follows %d and one of an older edition", later.Version, version)
+		}
+	}
+}
+
+// Numbers that a client counted with floats differ in their last bits, which no
+// round edge parts.
+func TestADistributionEndsThoughNumbersHardlyDiffer(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 0)
+	for n := range 40 {
+		c.Create(c.Acme, fmt.Sprint("person ", n), fmt.Sprintf(`{"sum":%s,"ns":%d}`,
+			[]string{"0.3", "0.30000000000000004"}[n%2], 1753142400000000000+int64(n%4)*256))
+	}
+	for _, path := range []string{"sum", "ns"} {
+		got := make(chan populations.Distribution, 1)
+		go func() {
+			var d populations.Distribution
+			if err := fault.Await(c.Context(), func(ctx context.Context) (err error) {
+				d, err = c.populations.Distribution(ctx, c.Acme, path)
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+			got <- d
+		}()
+		select {
+		case d := <-got:
+			if diff := gocmp.Diff([]populations.Bin{{Share: 1}}, d.Bins); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", path, diff)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: no answer", path)
 		}
 	}
 }
