@@ -70,8 +70,9 @@ ORDER BY client, webhook
 ON CONFLICT (client, webhook) DO UPDATE SET
 	last_success_at = greatest(h.last_success_at, excluded.last_success_at),
 	last_failure_at = greatest(h.last_failure_at, excluded.last_failure_at),
-	failing_since = CASE WHEN excluded.last_success_at IS NULL THEN coalesce(h.failing_since, excluded.failing_since)
-		ELSE excluded.failing_since END`
+	failing_since = (
+		SELECT min(failed.at) FROM (VALUES (h.failing_since), (excluded.failing_since), (greatest(h.last_failure_at, excluded.last_failure_at))) AS failed (at)
+		WHERE failed.at > coalesce(greatest(h.last_success_at, excluded.last_success_at), '-infinity'))`
 
 	countFailing = `
 SELECT count(*) FROM dispatch_health h JOIN dispatch_endpoints e ON e.client = h.client AND e.webhook = h.webhook

@@ -339,6 +339,13 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 		{two, false, 4, new(at(2))},
 		{one, true, 5, nil},
 		{two, false, 6, new(at(6))},
+		{one, true, 4, new(at(6))}, // what a process writes late was answered before
+		{one, false, 3, new(at(6))},
+		{two, true, 9, nil},
+		{one, false, 8, nil},
+		{two, false, 12, new(at(12))},
+		{one, true, 10, new(at(12))},
+		{one, false, 11, new(at(11))},
 	}
 	for _, s := range steps {
 		s.by.health.observe(endpointKey{client, webhook}, s.accepted, at(s.minute))
