@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"kindred/commands"
+	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -47,6 +49,40 @@ func TestABatchOfEndsIsRecordedOnce(t *testing.T) {
 		got := r.Event.(event.DeliveriesEnded)
 		if r.Revision != eventstore.Revision(i) || got.Deliveries[0] != ended(byte(i)).Deliveries[0] {
 			t.Errorf("%d: %+v", i, got)
+		}
+	}
+}
+
+// A dispatcher goes by the machine's clock, a sandbox's own may be far ahead.
+func TestASubscriptionThatFailsIsPausedWhateverItsClientsClockSays(t *testing.T) {
+	w := newFixture(t)
+	_, call := w.client(t, "ada@example.com")
+	sandbox, err := w.CreateSandbox(t.Context(), call, "try", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := call
+	inside.Client = sandbox.Sandbox
+	ahead := 40 * 24 * time.Hour
+	if _, _, _, err := w.MoveClock(t.Context(), inside, w.clock().Add(ahead)); err != nil {
+		t.Fatal(err)
+	}
+	for where, call := range map[string]commands.Call{"the client": call, "the sandbox": inside} {
+		before := w.clock()
+		hook, err := w.Subscribe(t.Context(), call, commands.Subscribe{
+			URL: "https://x.example", EventTypes: []string{"match.computed"}, Controls: domain.ControlsChange{DisableAfter: new(60)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		already := w.count(t, "webhook.disabled")
+		for paused, asOf := range []time.Time{before, w.clock()} {
+			if err := w.DisableWebhook(t.Context(), call.Client, hook.ID, before, asOf); err != nil {
+				t.Fatal(err)
+			}
+			if n := w.count(t, "webhook.disabled") - already; n != paused {
+				t.Errorf("%s: %d pauses as of %v", where, n, asOf)
+			}
 		}
 	}
 }

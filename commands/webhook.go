@@ -126,14 +126,21 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 }
 
 // DisableWebhook pauses a subscription that has failed since a time for as long as its
-// owner allows. asOf is its last change that is known where that was found out: one
-// that was changed later is left alone.
+// owner allows. asOf is its last change that is known where that was found out, by the
+// machine's clock: one that was changed later is left alone.
 // Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
 func (c *Commands) DisableWebhook(ctx context.Context, client id.Client, webhook id.Webhook, since, asOf time.Time) error {
+	ahead, err := c.Log.AheadOf(ctx, client)
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return nil // so are its subscriptions
+	}
+	if err != nil {
+		return err
+	}
 	call := Call{Client: client, Actor: "policy:endpoints"}
-	_, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(client, webhook), false, c.webhook(),
+	_, err = execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(client, webhook), false, c.webhook(),
 		func(w *domain.Webhook, history []eventstore.Recorded) ([]event.Event, error) {
-			if n := len(history); n == 0 || history[n-1].RecordedAt.After(asOf) {
+			if n := len(history); n == 0 || history[n-1].RecordedAt.Add(-ahead).After(asOf) {
 				return nil, nil
 			}
 			return w.Disable(since), nil
