@@ -523,6 +523,35 @@ func TestManyAttemptsAtOnceFindNoGap(t *testing.T) {
 	}
 }
 
+func TestLoginsAtOnceDoNotHoldUpOneAnother(t *testing.T) {
+	s := newService(t)
+	atOnce := func(from string, rounds int, logIn func(budgets ...budget) error) {
+		var group sync.WaitGroup
+		for n := range 8 {
+			group.Go(func() {
+				for range rounds {
+					if err := logIn(budget{fmt.Sprint("ada from ", from, n%2), 1_000, time.Second}, budget{"ada", 1_000, time.Second}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		group.Wait()
+	}
+	take := func(budgets ...budget) error {
+		_, err := s.endpoints.c.Throttles.take(t.Context(), budgets...)
+		return err
+	}
+	atOnce("", 100, func(budgets ...budget) error { // right passwords forget what other attempts just count
+		return errors.Join(take(budgets...), s.endpoints.c.Throttles.forget(t.Context(), budgets...))
+	})
+	for n := range 100 { // what is old is pruned while it counts again
+		s.Advance(16 * time.Minute)
+		atOnce(fmt.Sprint(n, "."), 1, take)
+	}
+}
+
 func TestPausesDoubleUpToALimitAndQuietIsForgiven(t *testing.T) {
 	s := newService(t)
 	ada := budget{"ada", 2, 10 * time.Second}

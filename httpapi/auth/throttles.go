@@ -32,7 +32,7 @@ type budget struct {
 const (
 	throttleSQL   = `SELECT throttle($1, $2, $3)`
 	unthrottleSQL = `SELECT unthrottle($1)`
-	forgetSQL     = `DELETE FROM throttles WHERE subject = ANY ($1)`
+	forgetSQL     = `SELECT forget_throttles($1)`
 )
 
 // take counts an attempt against each budget in turn, until one has to wait; then

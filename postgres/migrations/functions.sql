@@ -185,16 +185,16 @@ DECLARE
 	paused timestamptz;
 	at timestamptz;
 	over integer;
+	wait interval := interval '0';
 BEGIN
-	DELETE FROM public.throttles WHERE ctid = ANY (ARRAY (
-		SELECT t.ctid FROM public.throttles t WHERE t.until < clock_timestamp() - quiet ORDER BY t.until LIMIT 16 FOR UPDATE SKIP LOCKED));
 	FOR i IN 1 .. cardinality(subjects) LOOP
 		INSERT INTO public.throttles (subject, attempts, until) VALUES (subjects[i], 0, clock_timestamp()) ON CONFLICT DO NOTHING;
 		SELECT t.attempts, t.until INTO made, paused FROM public.throttles t WHERE t.subject = subjects[i] FOR UPDATE;
 		at := clock_timestamp();
 		CONTINUE WHEN made IS NULL; -- forgotten just now
 		IF paused > at AND paused <= at + longest[i] THEN -- else the clock was set back
-			RETURN paused - at;
+			wait := paused - at;
+			EXIT;
 		END IF;
 		made := CASE WHEN paused < at - quiet THEN 0 ELSE made END + 1;
 		over := made - free[i];
@@ -202,7 +202,11 @@ BEGIN
 			until = at + CASE WHEN over > 0 THEN least(longest[i], interval '1 second' * 2 ^ least(over - 1, 20)) ELSE interval '0' END
 		WHERE t.subject = subjects[i];
 	END LOOP;
-	RETURN interval '0';
+	-- At last: who holds what is old and waits for a subject of another would be waited
+	-- for by that one.
+	DELETE FROM public.throttles WHERE ctid = ANY (ARRAY (
+		SELECT t.ctid FROM public.throttles t WHERE t.until < clock_timestamp() - quiet ORDER BY t.until LIMIT 16 FOR UPDATE SKIP LOCKED));
+	RETURN wait;
 END $$;
 
 -- unthrottle takes back an attempt by each subject, and its pause.
@@ -211,5 +215,13 @@ BEGIN
 	FOR i IN 1 .. cardinality(subjects) LOOP -- in the order in which throttle locks them
 		UPDATE public.throttles t SET attempts = greatest(0, t.attempts - 1), until = least(t.until, clock_timestamp())
 		WHERE t.subject = subjects[i];
+	END LOOP;
+END $$;
+
+-- forget_throttles takes back all attempts by each subject.
+CREATE OR REPLACE FUNCTION forget_throttles(subjects bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. cardinality(subjects) LOOP -- in the order in which throttle locks them
+		DELETE FROM public.throttles t WHERE t.subject = subjects[i];
 	END LOOP;
 END $$;
