@@ -46,7 +46,7 @@ const reserve = `
 INSERT INTO idempotency AS held (client, route, key, body, lease_until)
 VALUES ($1, $2, $3, $4, now() + $5::interval)
 ON CONFLICT (client, route, key) DO UPDATE
-	SET holder = excluded.holder, lease_until = excluded.lease_until
+	SET holder = excluded.holder, lease_until = excluded.lease_until, created_at = excluded.created_at
 	WHERE NOT held.done AND held.body = excluded.body AND held.lease_until NOT BETWEEN now() AND now() + 2 * $5::interval
 RETURNING holder::text`
 

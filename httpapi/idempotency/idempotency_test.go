@@ -93,6 +93,15 @@ func TestReserve(t *testing.T) {
 		exec(`UPDATE idempotency SET lease_until = lease_until + interval '9 hours'`)
 		completed(t, reserve(t, s, repeat("f", "1")), true)
 	})
+	t.Run("a dead holder's key is as old as its last request", func(t *testing.T) {
+		reserve(t, s, repeat("g", "1"))
+		exec(`UPDATE idempotency SET lease_until = now() - interval '1 second', created_at = now() - interval '49 hours'`)
+		completed(t, reserve(t, s, repeat("g", "1")), true)
+		if _, err := s.Prune(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, s, repeat("g", "2"), "idempotency_key_reused")
+	})
 	t.Run("old keys are forgotten, in batches", func(t *testing.T) {
 		exec(`DELETE FROM idempotency`)
 		exec(`INSERT INTO idempotency (client, route, key, body, lease_until, created_at)
