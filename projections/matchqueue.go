@@ -323,17 +323,17 @@ const getSweep = `
 SELECT (SELECT count(*) FROM match_queue q WHERE q.client = $1) + (
 		SELECT count(*) FROM users u JOIN match_sweeps e ON e.client = $1 AND e.everyone_before IS NOT NULL
 		WHERE u.client = $1 AND NOT u.erased AND u.created_position < e.everyone_before AND u.id > e.everyone_after) AS pending, coalesce(s.done, 0) AS done,
-	coalesce(s.recorded, 0) AS recorded, s.began_at, coalesce(extract(epoch FROM clock_timestamp() - s.began_at), 0)::float8 AS seconds
+	coalesce(s.recorded, 0) AS recorded, s.began_at, coalesce(extract(epoch FROM $2::timestamptz - s.began_at), 0)::float8 AS seconds
 FROM (SELECT) one LEFT JOIN match_sweeps s ON s.client = $1`
 
-// Sweep returns how far a client's sweep has come.
+// Sweep returns how far a client's sweep has come by now, as the client's clock says.
 // Faults: building, quarantined, stale.
-func (m MatchQueue) Sweep(ctx context.Context, client id.Client, eventual bool) (Sweep, error) {
+func (m MatchQueue) Sweep(ctx context.Context, client id.Client, eventual bool, now time.Time) (Sweep, error) {
 	type row struct {
 		Sweep
 		seconds float64
 	}
-	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getSweep, nil, func(r *row) []any {
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getSweep, []any{now}, func(r *row) []any {
 		return []any{&r.Pending, &r.Done, &r.Recorded, &r.BeganAt, &r.seconds}
 	})
 	if err != nil || len(rows) == 0 {

@@ -107,7 +107,27 @@ func (w *waiting) rested() {
 
 func (w *waiting) sweep(client id.Client) projections.Sweep {
 	w.Helper()
-	return projectionstest.Must[projections.Sweep](w)(w.queue.Sweep(w.Context(), client, true))
+	now, err := w.EventLog.TimeOf(w.Context(), client)
+	w.check(err)
+	return projectionstest.Must[projections.Sweep](w)(w.queue.Sweep(w.Context(), client, true, now))
+}
+
+func TestHowLongASweepTakesIsMeasuredByTheClientsClock(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	sandbox := id.NextSandbox(w.IDs, w.Acme)
+	ahead := (40 * 24 * time.Hour).Microseconds()
+	w.Record(sandbox, string(eventstore.SandboxStream(sandbox)), event.ClockMoved{Client: sandbox, MovedMicros: ahead, AheadMicros: ahead})
+	w.want(sandbox, true, 3)
+	for n := range 3 {
+		w.Create(sandbox, fmt.Sprint(n), `{}`)
+	}
+	w.apply(1000)
+	w.known(sandbox)
+	w.take(100) // as many as end a batch
+	if s := w.sweep(sandbox); s.Done != 1 || s.Pending != 2 || s.Left <= 0 || s.Left > time.Minute {
+		t.Errorf("%+v", s)
+	}
 }
 
 func TestWhoChangesWaitsWhileTheClientWantsIt(t *testing.T) {

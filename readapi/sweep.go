@@ -10,7 +10,11 @@ import (
 // GetSweep shows how far automatic matching has come.
 func (a *API) GetSweep(ctx context.Context, _ httpapi.GetSweepRequestObject) (httpapi.GetSweepResponseObject, error) {
 	client, eventual := asked(ctx)
-	s, err := projections.MatchQueue{Reader: a.Reader}.Sweep(ctx, client, eventual)
+	now, _, err := a.Clock(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	s, err := projections.MatchQueue{Reader: a.Reader}.Sweep(ctx, client, eventual, now)
 	if err != nil {
 		return nil, err
 	}
