@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"kindred/domain/event"
@@ -15,7 +16,7 @@ import (
 type Standing struct {
 	User       id.User
 	UpdatedAt  time.Time
-	Unanswered int // impressions without a click within the window
+	Unanswered int // impressions without a click within ranking.FatigueWindow
 	Response   ranking.Response
 }
 
@@ -41,12 +42,16 @@ func (m Interactions) Dismissed(ctx context.Context, client id.Client, eventual 
 	return dismissed, err
 }
 
+// seenLately says what lies in the window that ends at $3, or event.MaxDrift later.
+var seenLately = fmt.Sprintf(`s.at > $3::timestamptz - interval '%d seconds' AND s.at <= $3::timestamptz + interval '%d seconds'`,
+	ranking.FatigueWindow/time.Second, event.MaxDrift/time.Second)
+
 // standing selects from users u with their popularity p. The users model may lag
-// behind this one, as for matches. $2 is whose feed it is, $3 the start of the
-// window, which ends now, or event.MaxDrift later.
+// behind this one, as for matches. $2 is whose feed it is, $3 the time, by the client's
+// clock.
 func standing(from, where string) string {
 	return `
-SELECT u.id, u.updated_at, (SELECT count(*) FROM unnest(i.seen) AS s (at) WHERE s.at > $3 AND s.at <= now() + interval '1 minute') AS unanswered,
+SELECT u.id, u.updated_at, (SELECT count(*) FROM unnest(i.seen) AS s (at) WHERE ` + seenLately + `) AS unanswered,
 	coalesce(p.impressions, 0) AS impressions, coalesce(p.clicks, 0) AS clicks
 FROM ` + from + `
 LEFT JOIN interactions i ON i.client = u.client AND i.user_id = $2 AND i.item = u.id
@@ -74,26 +79,26 @@ var (
 
 // Standings returns how users stand in the feed of another one.
 // Faults: building, quarantined, stale.
-func (m Interactions) Standings(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, users []id.User) ([]Standing, error) {
-	return m.standings(ctx, client, eventual, standingsOf, string(of), since, readmodel.Texts(users))
+func (m Interactions) Standings(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, users []id.User) ([]Standing, error) {
+	return m.standings(ctx, client, eventual, standingsOf, string(of), now, readmodel.Texts(users))
 }
 
 // Newest returns the users who came last, the newest first; within a layer, those
 // who granted it last.
 // Faults: building, quarantined, stale.
-func (m Interactions) Newest(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, within event.Within, limit int) ([]Standing, error) {
+func (m Interactions) Newest(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, within event.Within, limit int) ([]Standing, error) {
 	if within.Layer != "" {
-		return m.standings(ctx, client, eventual, newestInLayer, string(of), since, limit, string(within.Layer))
+		return m.standings(ctx, client, eventual, newestInLayer, string(of), now, limit, string(within.Layer))
 	}
-	return m.standings(ctx, client, eventual, newestStanding, string(of), since, limit)
+	return m.standings(ctx, client, eventual, newestStanding, string(of), now, limit)
 }
 
 // Popular returns the users with the highest expected click rate among those
 // who were clicked at all, the highest first. Those within a layer are looked for
 // among the first 5,000.
 // Faults: building, quarantined, stale.
-func (m Interactions) Popular(ctx context.Context, client id.Client, eventual bool, of id.User, since time.Time, within event.Within, limit int) ([]Standing, error) {
-	return m.standings(ctx, client, eventual, popularStanding, string(of), since, string(within.Layer), limit)
+func (m Interactions) Popular(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, within event.Within, limit int) ([]Standing, error) {
+	return m.standings(ctx, client, eventual, popularStanding, string(of), now, string(within.Layer), limit)
 }
 
 func (m Interactions) standings(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Standing, error) {

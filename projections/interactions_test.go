@@ -90,7 +90,7 @@ func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 	for _, user := range []id.User{bob, eve, lea} {
 		w.Interact(w.Acme, ada, user, "click", 1)
 	}
-	model, since := projections.Interactions{Reader: w.Reader}, time.Now().Add(-time.Hour)
+	model, now := projections.Interactions{Reader: w.Reader}, time.Now()
 	projectionstest.Must[[]id.User](t)(projections.Consent{Reader: w.Reader}.Consenting(t.Context(), w.Acme, layer, "", whatever)) // it has caught up
 	projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()}))
 	of := func(found []projections.Standing) (users []id.User) {
@@ -100,10 +100,10 @@ func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 		return users
 	}
 	newest := func(within event.Within, limit int) []id.User {
-		return of(projectionstest.Must[[]projections.Standing](t)(model.Newest(t.Context(), w.Acme, false, ada, since, within, limit)))
+		return of(projectionstest.Must[[]projections.Standing](t)(model.Newest(t.Context(), w.Acme, false, ada, now, within, limit)))
 	}
 	popular := func(within event.Within) []id.User {
-		found := of(projectionstest.Must[[]projections.Standing](t)(model.Popular(t.Context(), w.Acme, false, ada, since, within, whatever)))
+		found := of(projectionstest.Must[[]projections.Standing](t)(model.Popular(t.Context(), w.Acme, false, ada, now, within, whatever)))
 		slices.Sort(found) // they are equally popular
 		return found
 	}
@@ -134,9 +134,26 @@ func TestAnImpressionOfTheFutureTiresNobody(t *testing.T) {
 		w.Interact(w.Acme, ada, bob, "impression", 1)
 	}
 	projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()}))
-	found := projectionstest.Must[[]projections.Standing](t)(projections.Interactions{Reader: w.Reader}.Standings(t.Context(), w.Acme, false, ada, time.Now().Add(-time.Hour), []id.User{bob}))
+	found := projectionstest.Must[[]projections.Standing](t)(projections.Interactions{Reader: w.Reader}.Standings(t.Context(), w.Acme, false, ada, time.Now(), []id.User{bob}))
 	if len(found) != 1 || found[0].Unanswered != 1 {
 		t.Errorf("got %+v; want one impression, the one by the clock that is right", found)
+	}
+}
+
+func TestAnImpressionTiresInASandboxWhoseClockIsAhead(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Interactions{}, projections.Users{})
+	sandbox := id.NextSandbox(w.IDs, w.Acme)
+	ahead := (40 * 24 * time.Hour).Microseconds()
+	w.Record(sandbox, string(eventstore.SandboxStream(sandbox)), event.ClockMoved{Client: sandbox, MovedMicros: ahead, AheadMicros: ahead})
+	ada, bob := w.Create(sandbox, "ada", `{}`), w.Create(sandbox, "bob", `{}`)
+	w.Interact(sandbox, ada, bob, "impression", 1)
+	projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), sandbox, false, projections.UserQuery{Page: everything()}))
+	now := projectionstest.Must[time.Time](t)(w.EventLog.TimeOf(t.Context(), sandbox))
+	found := projectionstest.Must[[]projections.Standing](t)(projections.Interactions{Reader: w.Reader}.Standings(t.Context(), sandbox, false, ada, now, []id.User{bob}))
+	if len(found) != 1 || found[0].Unanswered != 1 {
+		t.Errorf("got %+v; want one impression", found)
 	}
 }
 

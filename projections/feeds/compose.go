@@ -96,7 +96,7 @@ func (f *Feeds) match(ctx context.Context, r Request, c *composition, now time.T
 	if err != nil {
 		return err
 	}
-	standings, err := f.Interactions.Standings(ctx, r.Client, r.Eventual, r.User, now.Add(-ranking.FatigueWindow), found.Users)
+	standings, err := f.Interactions.Standings(ctx, r.Client, r.Eventual, r.User, now, found.Users)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string
 
 // fill adds popular and new users where matches run out.
 func (f *Feeds) fill(ctx context.Context, r Request, c *composition, now time.Time) error {
-	left, since := r.depth()-len(c.matches)-len(c.fill), now.Add(-ranking.FatigueWindow)
+	left := r.depth() - len(c.matches) - len(c.fill)
 	if left <= 0 {
 		return nil
 	}
@@ -189,7 +189,7 @@ func (f *Feeds) fill(ctx context.Context, r Request, c *composition, now time.Ti
 		{Popular, ReasonPopular, f.Interactions.Popular},
 		{Newest, ReasonNewest, f.Interactions.Newest},
 	} {
-		found, err := source.find(ctx, r.Client, r.Eventual, r.User, since, r.Within, most)
+		found, err := source.find(ctx, r.Client, r.Eventual, r.User, now, r.Within, most)
 		if err != nil {
 			return err
 		}
