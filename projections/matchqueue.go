@@ -276,11 +276,14 @@ func (m MatchQueue) queued(ctx context.Context, client id.Client) ([]QueuedUser,
 }
 
 const (
-	// A batch that was overtaken finds nobody any more, and counts nothing.
+	// A batch that was overtaken finds nobody any more, and counts nothing. Rows are
+	// locked in the order in which enqueueMatch does.
 	doneQueued = `
-WITH gone AS (
-	DELETE FROM match_queue q USING unnest($2::text[], $3::text[]) AS d (user_id, position)
-	WHERE q.client = $1 AND q.user_id = d.user_id AND q.position = d.position RETURNING q.user_id
+WITH held AS (
+	SELECT q.user_id FROM match_queue q JOIN unnest($2::text[], $3::text[]) AS d (user_id, position) ON q.user_id = d.user_id AND q.position = d.position
+	WHERE q.client = $1 ORDER BY q.user_id FOR UPDATE OF q
+), gone AS (
+	DELETE FROM match_queue q USING held WHERE q.client = $1 AND q.user_id = held.user_id RETURNING q.user_id
 )
 UPDATE match_sweeps SET done = done + n, recorded = recorded + $4 FROM (SELECT count(*) AS n FROM gone) counted WHERE client = $1 AND n > 0`
 	failedQueued = `UPDATE match_queue SET attempts = attempts + 1 WHERE client = $1 AND user_id = $2 AND position = $3`

@@ -16,6 +16,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 // waiting is a queue that a test fills from its log by hand.
@@ -126,6 +127,46 @@ func TestHowLongASweepTakesIsMeasuredByTheClientsClock(t *testing.T) {
 	w.known(sandbox)
 	w.take(100) // as many as end a batch
 	if s := w.sweep(sandbox); s.Done != 1 || s.Pending != 2 || s.Left <= 0 || s.Left > time.Minute {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Whoever is done leaves the queue in the order in which changes come into it: else a
+// batch and a change of the same users would wait for each other.
+func TestABatchWaitsForAChangeBeforeItTakesAnybodyOut(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.want(w.Acme, true, 3)
+	var users []id.User
+	for n := range 10 {
+		users = append(users, w.Create(w.Acme, fmt.Sprint(n), `{}`))
+	}
+	slices.Sort(users)
+	for _, user := range slices.Backward(users) {
+		w.Change(w.Acme, user, `{"a":1}`)
+	}
+	w.fill(1000)
+	const lock = `SELECT count(*) FROM (SELECT FROM match_queue WHERE client = $1 AND user_id = ANY ($2) FOR UPDATE NOWAIT) locked`
+	tx, err := w.Pool.Begin(t.Context())
+	w.check(err)
+	_, err = tx.Exec(t.Context(), lock, w.Acme, users[:1])
+	w.check(err)
+	taken := make(chan error, 1)
+	go func() {
+		_, err := w.queue.Take(t.Context(), func(context.Context, id.Client, int, float64, projections.QueuedUser) (int, error) { return 0, nil })
+		taken <- err
+	}()
+	testkit.Eventually(t, "the batch waits", func() (waits bool) {
+		w.check(w.Pool.QueryRow(t.Context(),
+			`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
+		return waits
+	})
+	if _, err := tx.Exec(t.Context(), lock, w.Acme, users[1:]); err != nil {
+		t.Errorf("somebody is taken out already: %v", err)
+	}
+	w.check(tx.Rollback(t.Context()))
+	w.check(<-taken)
+	if s := w.sweep(w.Acme); s.Pending != 0 || s.Done != 10 {
 		t.Errorf("%+v", s)
 	}
 }
