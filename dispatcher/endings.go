@@ -47,8 +47,9 @@ SELECT client, webhook, day, json_agg(json_build_object(
 FROM numbered GROUP BY client, webhook, day, part ORDER BY min(id)`
 
 	selectBatches = `SELECT id, client, webhook, day, endings, after FROM dispatch_ending_batches ORDER BY id LIMIT $1`
-	noteAfter     = `UPDATE dispatch_ending_batches SET after = $3 WHERE client = $1 AND id = $2`
-	deleteBatch   = `DELETE FROM dispatch_ending_batches WHERE client = $1 AND id = $2`
+	// noteAfter keeps what a process noted that took over as this one lost its lock.
+	noteAfter   = `UPDATE dispatch_ending_batches SET after = coalesce(after, $3) WHERE client = $1 AND id = $2 RETURNING after`
+	deleteBatch = `DELETE FROM dispatch_ending_batches WHERE client = $1 AND id = $2`
 )
 
 // EndingsLog records batches of endings, each in a stream of its webhook and day.
@@ -105,10 +106,13 @@ func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err err
 			if err != nil {
 				return false, err
 			}
-			if _, err := e.Pool.Exec(ctx, noteAfter, b.Client, b.ID, at); err != nil {
+			err = e.Pool.QueryRow(ctx, noteAfter, b.Client, b.ID, at).Scan(&b.After)
+			if errors.Is(err, pgx.ErrNoRows) {
+				continue // it was recorded meanwhile
+			}
+			if err != nil {
 				return false, fmt.Errorf("note where a batch of endings begins: %w", err)
 			}
-			b.After = &at
 		}
 		if err := log.RecordEndings(ctx, b.Client, b.Day, *b.After, ended); err != nil && !errors.Is(err, eventstore.ErrDeleted) {
 			return false, err

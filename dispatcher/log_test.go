@@ -122,6 +122,40 @@ func TestOneProcessRecordsEndingsAtATime(t *testing.T) {
 	}
 }
 
+// overtaken is a log of a process that lost its lock before it asked where streams end.
+type overtaken struct {
+	endingsLog
+	first func()
+}
+
+func (l *overtaken) EndingsRevision(context.Context, id.Client, id.Webhook, time.Time) (eventstore.Revision, error) {
+	l.first()
+	return 8, nil
+}
+
+func TestAProcessThatWasOvertakenRecordsNoEndingsAgain(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	r.endAs(delivered, 1)
+	endings, recorded := Endings{Pool: r.pool}, 0
+	log := endingsLog(func(context.Context, id.Client, time.Time, event.DeliveriesEnded) error {
+		recorded++
+		return nil
+	})
+	_, err := endings.Record(t.Context(), &overtaken{log, func() {
+		r.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' AND granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+		if _, err := endings.Record(t.Context(), log); err != nil {
+			t.Fatal(err)
+		}
+	}})
+	if err != nil || recorded != 1 {
+		t.Errorf("recorded %d times, %v", recorded, err)
+	}
+}
+
 func TestARecoveryIsBoundedAndGoesOn(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
