@@ -25,7 +25,6 @@ type keyRecord struct {
 	ID, Name, Fingerprint string
 	ClientID              string `json:"client_id"`
 	Revoked               bool
-	Scopes                []string
 }
 
 // companies are who may sign up; which one is left to chance.

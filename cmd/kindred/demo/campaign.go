@@ -12,8 +12,8 @@ import (
 )
 
 type campaign struct {
-	ID, Name, Status, Currency string
-	Budget                     int64 `json:"budget_minor"`
+	ID, Name, Status string
+	Budget           int64 `json:"budget_minor"`
 }
 
 const (

@@ -32,7 +32,6 @@ type summary struct {
 
 type run struct {
 	ID, Status   string
-	LayerID      string `json:"consent_layer_id"`
 	ErrorDetails string `json:"error_details"`
 	Users        int
 	Clusters     []summary

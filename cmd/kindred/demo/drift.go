@@ -8,11 +8,10 @@ import (
 )
 
 type drift struct {
-	RunID    string `json:"clustering_run_id"`
-	Severity string
-	Causes   []struct {
-		Kind, Baseline, Trait, Severity string
-		Amount                          float64
+	RunID  string `json:"clustering_run_id"`
+	Causes []struct {
+		Kind, Trait, Severity string
+		Amount                float64
 	}
 }
 

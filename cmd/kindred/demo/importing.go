@@ -27,7 +27,6 @@ type user struct {
 	ID         string
 	ExternalID string `json:"external_id"`
 	Traits     map[string]any
-	UpdatedAt  time.Time `json:"updated_at"`
 }
 
 type importStats struct {
@@ -147,8 +146,7 @@ func (s *story) encode(into io.Writer, who crowd) error {
 // listPeople reads the first page of the list, and shows its top.
 func (s *story) listPeople(ctx context.Context) error {
 	var page struct {
-		Data       []user
-		NextCursor *string `json:"next_cursor"`
+		Data []user
 	}
 	start := time.Now()
 	err := s.api.do(ctx, request{method: "GET", path: "/api/v1/users", query: url.Values{"limit": {"200"}}, want: 200}, &page)
