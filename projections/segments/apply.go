@@ -167,7 +167,7 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 	case event.SegmentReady:
 		return c.ready(ctx, r, e.Revision)
 	case event.SegmentsTimePassed:
-		_, err := c.judgeDue(ctx, r, maxDue, maxDueSteps)
+		_, err := c.judgeDue(ctx, r, maxDueSteps)
 		return err
 	default:
 		return c.applyKnown(ctx, r)
@@ -275,7 +275,7 @@ func (c *segmented) ready(ctx context.Context, r eventstore.Recorded, generation
 	}
 	for more := true; more; {
 		var err error
-		if more, err = c.judgeDue(ctx, r, maxDue, unbounded); err != nil {
+		if more, err = c.judgeDue(ctx, r, unbounded); err != nil {
 			return err
 		}
 	}

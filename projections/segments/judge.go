@@ -450,12 +450,12 @@ func (g *judgedBatch) write(ctx context.Context) error {
 	return g.segmented.write(ctx, g.touched, g.flips)
 }
 
-// judgeDue judges the users anew whom time alone may have moved: some at most, and
+// judgeDue judges the users anew whom time alone may have moved: maxDue at most, and
 // until that took so many steps.
-func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, most, steps int) (more bool, err error) {
+func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, steps int) (more bool, err error) {
 	c.steps = 0
-	for judged := 0; judged < most && c.steps < steps; judged += usersRead {
-		due, err := c.read(ctx, segmentUsersDue, c.now, min(usersRead, most-judged))
+	for judged := 0; judged < maxDue && c.steps < steps; judged += usersRead {
+		due, err := c.read(ctx, segmentUsersDue, c.now, min(usersRead, maxDue-judged))
 		if err != nil || len(due) == 0 {
 			return false, err
 		}
