@@ -25,8 +25,8 @@ func (e *edge) registerService(doc *openapi3.T) {
 	if !e.o.MetricsElsewhere {
 		get("/metrics", Metrics(e.o.Metrics, e.o.Now))
 	}
-	get("/openapi.json", fixed("application/json", func() ([]byte, error) { return publicContract(doc) }))
-	get("/asyncapi.json", fixed("application/json", func() ([]byte, error) { return asyncContract(doc) }))
+	get("/openapi.json", fixedJSON(func() ([]byte, error) { return publicContract(doc) }))
+	get("/asyncapi.json", fixedJSON(func() ([]byte, error) { return asyncContract(doc) }))
 	site := sync.OnceValue(func() *docsite.Site { return must(docsite.New(kindred.Documentation, doc)) })
 	for _, path := range must(docsite.Paths(kindred.Documentation)) {
 		get(path, documentation(site, path))
@@ -57,12 +57,12 @@ func answerState(w http.ResponseWriter, state string) {
 	_, _ = w.Write([]byte(`{"status":"` + state + `"}` + "\n"))
 }
 
-// fixed serves what never changes while the process lives; it is made when it
-// is first asked for.
-func fixed(contentType string, page func() ([]byte, error)) http.Handler {
+// fixedJSON serves JSON that never changes while the process lives; it is made when
+// it is first asked for.
+func fixedJSON(page func() ([]byte, error)) http.Handler {
 	body := sync.OnceValue(func() []byte { return must(page()) })
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answerPage(w, contentType, body())
+		answerPage(w, "application/json", body())
 	})
 }
 
