@@ -42,9 +42,9 @@ func storied(s *service) account {
 	return a
 }
 
-func (a account) export(options ...option) []byte {
+func (a account) export() []byte {
 	a.Helper()
-	got := a.get(a.under("/history"), append(options, header("Accept", "application/x-ndjson"))...)
+	got := a.get(a.under("/history"), header("Accept", "application/x-ndjson"))
 	if got.Status != http.StatusOK || got.Header.Get("Content-Type") != "application/x-ndjson" {
 		a.Fatalf("%d %s: %.300s", got.Status, got.Header.Get("Content-Type"), got.Body)
 	}

@@ -52,7 +52,7 @@ func startKindred(t *testing.T) string {
 }
 
 // startKindredAgain is startKindred that can be stopped and begun anew.
-func startKindredAgain(t *testing.T, settings ...string) (url string, restart func()) {
+func startKindredAgain(t *testing.T) (url string, restart func()) {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,7 +63,6 @@ func startKindredAgain(t *testing.T, settings ...string) (url string, restart fu
 	environment := append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINDRED_") }),
 		"KINDRED_LISTEN="+address, "KINDRED_DATABASE_URL="+pgtest.URL(t), "KINDRED_DATA_DIR="+t.TempDir(),
 		"KINDRED_WEBHOOK_ALLOW_NETWORKS=127.0.0.0/8")
-	environment = append(environment, settings...)
 	stop := serve(t, address, environment)
 	return "http://" + address, func() {
 		stop()

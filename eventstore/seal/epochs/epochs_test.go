@@ -187,9 +187,9 @@ func (p process) opensOld(user string, row seal.WrappedKey) error {
 	return err
 }
 
-func (w *fixture) count(sql string, args ...any) (n int) {
+func (w *fixture) count(sql string) (n int) {
 	w.Helper()
-	if err := w.pool.QueryRow(w.Context(), sql, args...).Scan(&n); err != nil {
+	if err := w.pool.QueryRow(w.Context(), sql).Scan(&n); err != nil {
 		w.Fatal(err)
 	}
 	return n
