@@ -12,7 +12,7 @@ import (
 	"kindred/eventstore/seal"
 )
 
-// Session is a member's session, and what it leaves of the member's stream.
+// Session is a session that was opened, and how that left the member's stream.
 type Session struct {
 	event.SessionStanding
 	Outcome Outcome
@@ -27,8 +27,9 @@ func (c *Commands) access(ctx context.Context, client id.Client, member id.Membe
 	return fold[domain.Access](l.history), nil
 }
 
-// memberPassword opens the newest password of a member, of which the first stands where
-// the member was added.
+// memberPassword opens the hash of a member's newest password, and returns how often the
+// password was changed. first is the hash that the member was added with: it counts until
+// the first change.
 func (c *Commands) memberPassword(ctx context.Context, client id.Client, member id.Member, first string) (hash string, changes int, err error) {
 	access, err := c.access(ctx, client, member)
 	if err != nil || access.PasswordSet == nil {
@@ -46,8 +47,9 @@ func (c *Commands) memberPassword(ctx context.Context, client id.Client, member 
 	return string(phc), access.Changes, err
 }
 
-// SetPassword records another password of a member, whose last was changed so often. It
-// ends the member's tokens, and the member's sessions but for one, and says how things stand then. It fails with a fault
+// SetPassword records another password of a member. changes is how often the password had
+// been changed when the member gave the old one. It ends the member's tokens, and all of
+// the member's sessions but keep, and returns how access stands then. It fails with a fault
 // of kind Missing for a member who was removed.
 // Faults: account_unknown.
 func (c *Commands) SetPassword(ctx context.Context, call Call, hash string, changes int, keep id.Session) (event.AccessStanding, Outcome, error) {
@@ -70,9 +72,9 @@ func (c *Commands) SetPassword(ctx context.Context, call Call, hash string, chan
 	return recorded.Event.(event.MemberPasswordSet).Standing, outcome, c.Revoked(ctx, call.Client, id.Logins(call.Member, changes), recorded.RecordedAt)
 }
 
-// OpenSession opens a session whose secret has a hash, for a member who gave the password
-// that was changed so often. It fails with a fault of kind Missing for a member who was
-// removed.
+// OpenSession opens a session for a member who gave the password; hash is that of the
+// session's secret. changes is how often the password had been changed by then. It fails
+// with a fault of kind Missing for a member who was removed.
 // Faults: account_unknown.
 func (c *Commands) OpenSession(ctx context.Context, call Call, hash [32]byte, changes int) (Session, error) {
 	opening := event.SessionStanding{Session: id.Next[id.Session](c.ids(call, "session")), Hash: hash[:], OpenedAt: c.Log.Now().UTC()}
@@ -131,7 +133,7 @@ func (c *Commands) endSession(ctx context.Context, call Call, member id.Member, 
 }
 
 // SessionByHash finds a member's session by the hash of its secret, or fails with a fault
-// of kind Missing. It may be too old.
+// of kind Missing. The session may have expired: the caller checks that.
 // Faults: session_unknown.
 func (c *Commands) SessionByHash(ctx context.Context, client id.Client, member id.Member, hash [32]byte) (event.SessionStanding, error) {
 	access, err := c.access(ctx, client, member)

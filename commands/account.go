@@ -17,15 +17,15 @@ import (
 
 // Spends finds spends that were recorded, however long ago.
 type Spends interface {
-	// Recorded returns those of a campaign's spends whose id is one of ids and
-	// that stand at or before reached, a place in the log; later ones too or
-	// not. It fails where anything before reached may be missing.
+	// Recorded returns those of a campaign's spends whose id is among ids: all that stand
+	// at or before reached, a position of the log, and perhaps later ones. It fails where a
+	// spend before reached may be missing.
 	Recorded(ctx context.Context, client id.Client, campaign id.Campaign, ids []string) (found []eventstore.Recorded, reached eventstore.Position, err error)
 }
 
 const (
-	// maxLength is how many events a stream of a campaign holds, about, before the
-	// next one begins: what is read to learn how a campaign stands.
+	// maxLength is about how many events a stream of a campaign holds before the next one
+	// begins. The newest stream is read to learn how a campaign stands, so it stays short.
 	// limit: commands | events of a campaign's stream before the next begins | about {maxLength}
 	maxLength = 1_000
 	// maxParts bounds the spending streams of a campaign.
@@ -43,20 +43,19 @@ const (
 	maxRoundSize = eventstore.MaxAppendSize * 2 / 3
 )
 
-// account is how a campaign stands: the fold of its newest stream up to a version.
+// account is how a campaign stands: the fold of its newest stream up to version.
 //
-// A spend id counts once for the campaign's life, which may be millions of
-// spends and many streams. To load them all for each record, or to keep all ids
-// in memory, would cost more with every spend; a claim in a stream of its own
-// would not be atomic with the budget. So an id is looked up in two places that
-// overlap: a read model, which holds every spend up to the position that it
-// says in the same statement, and recent, which holds every spend after the
-// position floor up to that version. Where the model has reached floor, nothing can
-// lie between the two; where it has not, floor is moved back, by reading the
-// streams backwards, until it has. What is new after it, from whatever
-// process, is told by the append, which then conflicts. So the answer is exact
-// however far the model lags behind, and what recent has to hold is only that
-// lag.
+// A spend id counts once for the campaign's life, which may be millions of spends in many
+// streams. To load all of them for each record, or to keep all ids in memory, would cost
+// more with every spend. A claim in a stream of its own would not be atomic with the
+// budget.
+//
+// So an id is looked up in two places that overlap. A read model holds every spend up to a
+// position, which it returns in the same statement. The map recent holds every spend from
+// the position floor up to version. Where the model has reached floor, no spend can lie
+// between the two. Where it has not, floor is moved back until it has, by reading the
+// streams backwards. What any process records after version makes the append conflict. So
+// the answer is exact however far the model lags, and recent holds no more than that lag.
 type account struct {
 	domain.Campaign
 	version eventstore.StreamVersion
@@ -124,8 +123,8 @@ func (l *ledger) decide(ctx context.Context, entries []*entry) (decided []struct
 				return nil, err
 			}
 		}
-		// Others have moved on, or may have: where nothing was to be appended,
-		// nothing but a look can tell.
+		// Others have appended, so that the append conflicted; or nothing was to be
+		// appended, and only a look at the log tells whether others have.
 		unchanged := known
 		if !known || len(p.events) > 0 {
 			unchanged, err = l.refresh(ctx)
@@ -259,8 +258,8 @@ func (p *plan) tell(recorded []eventstore.Recorded) []struct{} {
 	return make([]struct{}, len(p.decided))
 }
 
-// recordedAs says whether what stands in the log is what was planned, and not what
-// another process recorded under the same ids: one spend id with another amount.
+// recordedAs says whether the log holds what was planned. Another process may have recorded
+// something else under the same ids: the same spend id with another amount.
 func (p *plan) recordedAs(recorded []eventstore.Recorded) bool {
 	for i, r := range recorded {
 		if !reflect.DeepEqual(r.Event, p.events[i].Event) {
@@ -320,8 +319,8 @@ func (l *ledger) recorded(ctx context.Context, entries []*entry) (map[string]eve
 	return found, nil
 }
 
-// reach makes recent hold every spend after a position, and forgets those up
-// to it.
+// reach makes recent hold every spend after a position, and drops those up to it once there
+// are many.
 func (l *ledger) reach(ctx context.Context, reached eventstore.Position) error {
 	a := l.account
 	if reached < a.floor {
@@ -380,9 +379,10 @@ func (l *ledger) load(ctx context.Context) (*account, error) {
 // failover can lose what it had acknowledged.
 var errSetBack = errors.New("the log was set back")
 
-// follow folds a stream, from the account's version on where that is its stream. That
-// the version still stands there is looked at as well: by the chain of hashes, so does
-// all that the account says, and nothing is answered from memory alone.
+// follow folds a stream: from the account's version on, where that is of this stream, else
+// all of it. It also checks that the event of that version still stands there. Hashes chain
+// the events, so then all that the account says still stands, and nothing is answered from
+// memory alone.
 func (l *ledger) follow(ctx context.Context, a *account, part int) error {
 	end := a.version
 	stream := eventstore.CampaignStream(l.client, l.campaign, part)
@@ -419,8 +419,8 @@ func (l *ledger) follow(ctx context.Context, a *account, part int) error {
 	return nil
 }
 
-// refresh brings the account up to date. It says whether it was, and fails with
-// errSetBack where the log is older.
+// refresh brings the account up to date, and says whether it was already. It fails with
+// errSetBack where the log has lost events that the account was made of.
 func (l *ledger) refresh(ctx context.Context) (was bool, err error) {
 	a := l.account
 	before := a.version

@@ -73,9 +73,9 @@ type reservation struct {
 	holder domain.Holder
 }
 
-// resolveAfter resolves what a command reserved once it is known how the command
-// ended: with a success or a refusal. What is not known, or cannot be resolved
-// now, is left to the claims policy.
+// resolveAfter confirms or releases what a command reserved, by how the command ended: with
+// a success or a refusal. Where the end is not known, or this fails, the claims policy does
+// it later.
 func (c *Commands) resolveAfter(ctx context.Context, call Call, err error, made ...reservation) {
 	if err != nil && fault.As(err) == nil {
 		return
@@ -85,9 +85,9 @@ func (c *Commands) resolveAfter(ctx context.Context, call Call, err error, made 
 	}
 }
 
-// resolveClaim ends a reservation of h: it is confirmed where what it was made for
-// was recorded, and released where it was not and, from now on, cannot be. A
-// holder reserves one address and one slug, so to be there is to have it.
+// resolveClaim ends a reservation of h. It confirms the reservation where what it was made
+// for was recorded. Where that was not, it first makes sure that it never can be, and then
+// releases. A holder reserves one address and one slug, so a holder that is there has both.
 func (c *Commands) resolveClaim(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
 	call.Client = h.Client
 	client, err := c.bar(ctx, call, h)

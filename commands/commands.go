@@ -28,16 +28,17 @@ type Commands struct {
 	Log     *eventstore.Log
 	Entropy io.Reader // for identifiers
 
-	// HashPassword refuses a password that is easily guessed, such as one of the
-	// things that are known of whose it is.
+	// HashPassword hashes a password. It refuses one that is easily guessed, such as one of
+	// known: what is known of the person whose password it is.
 	HashPassword func(ctx context.Context, password string, known ...string) (string, error)
 	NewAPIKey    func(of id.Client) (APIKeySecret, error)
 	CheckURL     func(url string) error // refuses an address that deliveries may never reach
-	// CountWebhooks counts a client's subscriptions. Those of the last moment may be
-	// missing, or all, where it fails with a fault of kind Unavailable: the bound is to
-	// keep them few, and nobody waits for it.
+	// CountWebhooks counts a client's subscriptions. The newest may not be counted yet, and
+	// where it fails with a fault of kind Unavailable none is: the bound only has to keep
+	// them few, and nobody waits for it.
 	CountWebhooks func(ctx context.Context, client id.Client) (int, error)
-	// WebhooksBefore counts those that were made before one of them, and are there.
+	// WebhooksBefore counts the subscriptions that were made before webhook and still
+	// exist.
 	WebhooksBefore func(ctx context.Context, client id.Client, webhook id.Webhook) (int, error)
 	// LastDecision returns which version of a client's trait schema, the newest
 	// that is known, was the last to be decided; 0 where none was. Where it fails
@@ -50,9 +51,9 @@ type Commands struct {
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
 	Revoked func(ctx context.Context, client id.Client, subject string, at time.Time) error
-	// Slices are the places in which imports append what they read, and others what is as
-	// large, nil for any number; Shown waits, a moment at most, until what stands at a place
-	// in the log can be read.
+	// Slices bounds how many batches of imports, and other appends as large, are made at a
+	// time; nil bounds nothing. Shown waits, for a moment at most, until readers see what
+	// stands at a position of the log.
 	Slices *semaphore.Semaphore
 	Shown  func(ctx context.Context, at eventstore.Position)
 	// Imported is told what came of each import, or part of one. Nil: nobody counts.
@@ -62,20 +63,21 @@ type Commands struct {
 	Erasures    Erasures // nil where no request is carried out later
 	Impressions Impressions
 	EventIDs    EventIDs
-	// Traces: a collector gets what is done for requests. Then what follows from an event is
-	// in the trace of the event.
+	// Traces says that a collector gets traces. Then what follows from an event is in the
+	// trace of the request that caused it.
 	Traces bool
-	// Server tells by a number that has changed that what this process remembers of
-	// the log may not be there any more; nil: that cannot be.
+	// Server returns a number that changes when the log may have lost events that this
+	// process remembers, such as in a failover; nil: that cannot happen.
 	Server func() int64
 
 	ledgers ledgers
 }
 
-// Erasures keeps, as long as imports that were accepted before are carried out, who
-// was erased meanwhile: the lookup of a user says nothing of it any more.
+// Erasures remembers who was erased, as long as imports that were accepted before the
+// erasure are carried out. The lookup of an erased user is destroyed, so it cannot tell.
 type Erasures interface {
-	// Note notes that whoever had a lookup was erased, before another can have it.
+	// Note notes that the user with a lookup was erased. It returns before another user can
+	// get that lookup.
 	Note(ctx context.Context, client id.Client, lookup []byte) error
 	// Since says which lookups were noted since an import was accepted.
 	Since(ctx context.Context, client id.Client, of id.Import, lookups [][]byte) ([]bool, error)
@@ -94,17 +96,20 @@ type Call struct {
 	Seed []string
 	// Request is a keyed hash of the body of such a request.
 	Request string
-	// Accepted is, of a request that is carried out later, the end of the log when
-	// it was accepted: who was erased since is not brought back. Else empty.
+	// Accepted is set for a request that is carried out later, such as an import: the end
+	// of the log when it was accepted. Users who were erased after that are not brought
+	// back.
 	Accepted eventstore.Position
-	// Begun is, of such a request, the end of the log when it was first carried
-	// out: what it does not change then, it leaves alone when it is repeated.
+	// Begun is set for such a request, too: the end of the log when it was first carried
+	// out. What the first run did not change, a repetition leaves alone.
 	Begun eventstore.Position
 	// Import is the import that such a request is of, or empty.
 	Import id.Import
-	// unnoted: one of many changes, after which the caller notes the client's head.
+	// unnoted says that the call is one of many, after which the caller notes the client's
+	// head.
 	unnoted bool
-	// sliced: one of many changes, which have a place of Slices together.
+	// sliced says that the call is one of many, for which the caller holds one place of
+	// Slices.
 	sliced bool
 	// IfMatch is the revision that the caller expects, or nil.
 	IfMatch *eventstore.Revision
@@ -113,7 +118,8 @@ type Call struct {
 	IfExists, IfNoneMatch bool
 }
 
-// log is where a call appends, and notes the client's head.
+// log is the log that a call appends to. It notes the client's head with each append,
+// unless the call is unnoted.
 func (c *Commands) log(call Call) *eventstore.Log {
 	if !call.unnoted {
 		return c.Log
@@ -130,8 +136,8 @@ func (c Call) origin() eventstore.Origin {
 	}
 }
 
-// TraceAt is the trace of the event at a place of the log. It is empty where there is no
-// collector, or where it cannot be read: it keeps nothing back.
+// TraceAt is the trace of the event at a position of the log. It is empty where there is no
+// collector, or where the event cannot be read: no caller fails for want of a trace.
 func (c *Commands) TraceAt(ctx context.Context, at eventstore.Position) string {
 	if !c.Traces {
 		return ""
@@ -150,8 +156,9 @@ func (c *Commands) server() int64 {
 	return c.Server()
 }
 
-// unconditional is the call for what it does beside its own stream: that has revisions
-// of its own, and what was done there before may have been undone since.
+// unconditional is the call for a stream beside the command's own. Revisions that the
+// caller expects are of the own stream. The other stream must be changed even where a first
+// run did so, since that may have been undone; so no id is derived.
 func (c Call) unconditional() Call {
 	c.Seed, c.Request, c.IfMatch = nil, "", nil
 	return c
@@ -234,9 +241,9 @@ func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	})
 }
 
-// retry does work again as long as somebody else has appended first, after a
-// pause from the second time on. of says
-// what there are too many of where that does not end.
+// retry does work again as long as somebody else has appended first. It rests before each
+// repetition but the first. of says what there are too many of, for the fault where that
+// does not end.
 func retry[R any](ctx context.Context, of string, work func() (R, error)) (done R, err error) {
 	rest := backoff.Backoff{First: time.Millisecond, Most: longestRest}
 	for tries := range maxConflicts {
@@ -295,7 +302,8 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 		}
 		outcome.History = append(l.history, recorded...)
 		outcome.Recorded = recorded[len(recorded)-len(events):]
-		// A repetition that no load went before: is it really the same request?
+		// With assumeNew nothing was loaded, so a repetition gets here: was it the same
+		// request?
 		if err := sameRequest(call, outcome.Recorded[0]); err != nil {
 			return Outcome{}, err
 		}
@@ -309,10 +317,12 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 	return outcome, log.NoteHead(ctx, call.Client, outcome.Position)
 }
 
-// largeAppend is from where on one change counts as much as a batch of an import.
+// largeAppend is the size in bytes from which a change takes a place of Slices, as a batch
+// of an import does.
 const largeAppend = 32 << 10
 
-// personal is how many bytes of events are yet to be sealed: nothing else in them is large.
+// personal is how many bytes of events are yet to be sealed. Nothing else in an event is
+// large.
 func personal(events []event.Event) (size int) {
 	for _, e := range events {
 		if bearer, ok := e.(event.PersonalData); ok {

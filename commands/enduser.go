@@ -44,10 +44,10 @@ type named struct {
 	found bool // it has the external id; else it may get it
 }
 
-// withExternal does something with the user that has an external id, or else with
-// one that may get it: the id that the call gives to whoever it creates. As long as
-// somebody else is first, or whoever had the external id was erased, it does so
-// again. at is whom the external id was just seen to find, or nobody.
+// withExternal calls do with the user that has an external id, or else with the id that the
+// call gives to the user it creates. It calls do again where somebody else got the external
+// id first, and where the user that had it was erased. at is the user that the caller knows
+// the external id to find; its zero value: the caller does not know.
 func (c *Commands) withExternal(ctx context.Context, call Call, external string, at named, do func(named) error) error {
 	for range maxConflicts {
 		if at.id == "" {
@@ -78,10 +78,10 @@ func (c *Commands) newUser(call Call) named {
 	return named{id.Next[id.User](c.ids(call, "user")), false}
 }
 
-// executeUser is execute for the stream of a user, which may be long. Its last
-// event says how the user is, as each carries all traits and none follows the
-// erasure; its first is what it was created with, and the only one whose
-// request can be repeated by a key.
+// executeUser is execute for the stream of a user, which may be long, so only its ends are
+// read. The last event says how the user is, since each event carries all traits and none
+// follows the erasure. The first event made the user, and is the only one that a request
+// with an Idempotency-Key may have recorded.
 func (c *Commands) executeUser(ctx context.Context, call Call, user id.User, assumeNew bool, decide decide[domain.EndUser]) (Outcome, error) {
 	return execute(ctx, c, call, eventstore.UserStream(call.Client, user), assumeNew, c.ends, decide)
 }

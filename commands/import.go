@@ -124,8 +124,8 @@ func (r *importing) run(ctx context.Context, next func() ([]Imported, error)) er
 	return group.Wait()
 }
 
-// gather passes on what has been read whenever it is asked for, in portions, and
-// takes more while it holds less than one.
+// gather passes on lines in portions, whenever the receiver is ready for one. It reads more
+// as long as it holds less than a portion.
 func gather(ctx context.Context, read <-chan []Imported, into chan<- []Imported) error {
 	var held []Imported
 	for read != nil || len(held) > 0 {
@@ -221,9 +221,9 @@ func (r *importing) seal(ctx context.Context, lines []Imported) (importBatch, er
 	return batch, r.leaveErased(ctx, &batch, openings)
 }
 
-// leaveErased takes those out of what a batch creates who were erased since the
-// import was accepted. It comes after their names were taken: who is erased later
-// still had the name then.
+// leaveErased takes users who were erased since the import was accepted out of a batch of
+// new users. It runs after their names were taken: a user who is erased later still had the
+// name then.
 func (r *importing) leaveErased(ctx context.Context, batch *importBatch, openings []eventstore.Opening) error {
 	erased, err := r.commands.erasedSince(ctx, r.call, batch.first...)
 	if err != nil || !slices.Contains(erased, true) {
@@ -305,8 +305,9 @@ func (r *importing) slice(ctx context.Context, apply func() error) error {
 	})
 }
 
-// slice appends much once a client has a place for it, which is kept until it can be read:
-// others read what they wrote behind no more than the slices under way.
+// slice makes a large append once the client has a place for it. The place is given back
+// when readers see the append, so that a read of another client waits behind no more
+// appends than there are places.
 func (c *Commands) slice(ctx context.Context, client id.Client, appends func() (eventstore.Position, error)) error {
 	if c.Slices == nil {
 		_, err := appends()
@@ -424,12 +425,12 @@ func (r *importing) upsertUser(ctx context.Context, lines []Imported, found id.U
 	return nil
 }
 
-// earlier counts the first lines of one user, up to the last that an earlier
-// run recorded. Of those, who recorded nothing changed nothing then, and would
-// now undo what came after. So would those that follow, as long as they change
-// nothing in how the user was then, or else when the import was begun. Whom the
-// first line may have created is looked at where nobody, or somebody else, has the
-// external id since.
+// earlier counts the first lines of one user that a repetition passes over. These are all
+// up to the last one that an earlier run recorded: those of them that recorded nothing
+// changed nothing then, and would now undo later changes. After them come lines that change
+// nothing in how the user was after that line or, where none was recorded, when the import
+// was begun. Where the external id finds nobody now, or somebody else, it looks at the user
+// whom the first line would have created.
 func (r *importing) earlier(ctx context.Context, lines []Imported, found id.User) (done int, err error) {
 	recorded := make([]*eventstore.Recorded, len(lines))
 	erased, err := r.commands.erasedSince(ctx, r.call, lines[0])
@@ -481,10 +482,10 @@ func (r *importing) unchanged(ctx context.Context, user *domain.EndUser, was []e
 	return n, nil
 }
 
-// findRecorded finds what lines recorded in a stream since they were accepted,
-// and how the user was after the last of them, or else when the import was
-// begun; nothing where the user is so still. It fails with errErased where they
-// recorded nothing, and the user was erased.
+// findRecorded finds what lines recorded in a stream since the import was accepted. It
+// returns how the user was after the last of them or, where none was recorded, when the
+// import was begun; nothing where nobody has changed the user since. It fails with
+// errErased where the lines recorded nothing and the user was erased.
 func (r *importing) findRecorded(ctx context.Context, stream eventstore.Stream, lines []Imported,
 	recorded []*eventstore.Recorded,
 ) (was []eventstore.Recorded, err error) {

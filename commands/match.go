@@ -243,9 +243,9 @@ func (c *Commands) among(ctx context.Context, client id.Client, asked rule.Filte
 	return filter, err
 }
 
-// checkMatchRule refuses a match rule that is wrong, or reads what it may not, at a place of a
-// request: under a consent layer more than some paths; "" is none. A segment that it named
-// would have to stay for ever.
+// checkMatchRule refuses a match rule that is wrong or reads what it may not: under a
+// consent layer (layered) only the layer's paths; "" is no rule. A match rule names no
+// segment, since that could then never be retired.
 func (c *Commands) checkMatchRule(ctx context.Context, client id.Client, pointer, text string, layered bool, paths []string) error {
 	if text == "" {
 		return nil
@@ -362,9 +362,9 @@ func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Match
 	return nil
 }
 
-// missing returns the matches that were found but not recorded yet, at most as
-// many as the last one recorded announces, rounded, each with how many follow
-// it.
+// missing returns the matches that were found and are not recorded yet, rounded, each with
+// how many follow it. Where some are recorded, the last of them says how many follow; no
+// more are returned.
 func missing(recorded, found []event.MatchComputed) []event.MatchComputed {
 	left := slices.DeleteFunc(slices.Clone(found), func(m event.MatchComputed) bool {
 		return slices.ContainsFunc(recorded, func(r event.MatchComputed) bool { return r.MatchedUser == m.MatchedUser })

@@ -15,22 +15,21 @@ import (
 // EventIDs finds events that a client can have recorded once only, however long
 // ago: those whose ids are derived, and those that have a key (event.Single).
 type EventIDs interface {
-	// Revisions returns at which revision of its stream the first event stands
-	// that has an id or a key among ids, if at or before reached, a place in the
-	// log; later ones too or not. It fails where anything before reached may be
-	// missing. Events of users are not looked for, nor spends.
+	// Revisions returns, for each of ids, the revision of the first event in its stream
+	// that has it as its id or key: for all events at or before reached, a position of the
+	// log, and perhaps for later ones. It fails where an event before reached may be
+	// missing. Events of users and spends are not looked for.
 	Revisions(ctx context.Context, client id.Client, ids []id.Event) (found map[id.Event]eventstore.Revision, reached eventstore.Position, err error)
 }
 
-// find looks in a stream for the event that has an id or a key. seen is the end of
-// the stream as it was read before.
+// find looks in a stream for the event that has an id or a key. seen is the end of the
+// stream as it was read before.
 //
-// The event is among those seen; or among those that EventIDs knew at a later
-// moment, up to the position that they had reached then; or it is read back, from
-// the first seen to that position. What is appended after what was seen is told by
-// the append, which then conflicts. So the answer is exact, however old the event
-// is and however many follow it, and what has to be read is only how far EventIDs
-// lag.
+// The event is looked for in seen, then in EventIDs, which know all events up to a
+// position. Where that position is before the first of seen, the events between them are
+// read back. What others append after seen makes the append conflict. So the answer is
+// exact, however old the event is and however many follow it, and only as many events are
+// read as EventIDs lag behind.
 func (c *Commands) find(ctx context.Context, client id.Client, seen []eventstore.Recorded, key id.Event,
 	is func(eventstore.Recorded) bool,
 ) (found eventstore.Recorded, ok bool, err error) {

@@ -63,10 +63,11 @@ type Audiences interface {
 	Naming(ctx context.Context, client id.Client, segment id.Segment) (id.Campaign, error)
 }
 
-// RetireSegment ends a segment that neither another one nor a campaign names: the fact is
-// recorded, then the key is destroyed that sealed its rule. A campaign that is recorded after
-// Audiences was asked has yet to say so in the segments' stream (nameSegments): either that
-// conflicts with the retirement, which asks again, or it comes later and is refused.
+// RetireSegment ends a segment that neither another segment nor a campaign names: the fact
+// is recorded, then the key that sealed its rule is destroyed. A campaign that is recorded
+// after Audiences was asked also writes into the segments' stream (nameSegments). Where
+// that comes first, the retirement conflicts and asks Audiences again; where it comes
+// second, it is refused.
 // Faults: building, busy, catching_up, idempotency_key_reused, quarantined, segment_in_use, segment_unknown,
 // stale.
 func (c *Commands) RetireSegment(ctx context.Context, call Call, segment id.Segment) (Outcome, error) {
@@ -144,9 +145,9 @@ func (c *Commands) checkAudience(ctx context.Context, client id.Client, of *even
 }
 
 // nameSegments records in the segments' stream that a campaign names an audience, once the
-// campaign has recorded it; nil: it names none. What was retired meanwhile is refused, as by
-// checkAudience, and taken back: what counted before counts again, and a campaign of which
-// nothing counted before is cancelled.
+// campaign has recorded that; nil: it names none. Where one of the segments was retired
+// meanwhile, it is refused as by checkAudience, and the campaign gets its terms of before
+// back; a new campaign is cancelled.
 func (c *Commands) nameSegments(ctx context.Context, call Call, campaign id.Campaign, of *event.SegmentAudience, before *event.CampaignTerms) error {
 	if of == nil {
 		return nil

@@ -139,7 +139,7 @@ func (c *Commands) schemaBackward(ctx context.Context, client id.Client, from ev
 	}
 }
 
-// learntWithin is how many decisions are passed over to find what was learnt before.
+// learntWithin is how many decisions are read back to find what was learnt before them.
 // limit: commands | decisions about traits that are looked through for what was learnt before | {learntWithin}
 const learntWithin = 64
 
