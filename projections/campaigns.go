@@ -58,7 +58,7 @@ func (t Totals) EngagementRate() float64 {
 // Name of the read model.
 func (Campaigns) Name() string { return "campaigns" }
 
-// Wants tells the feed which events concern the read model.
+// Wants says which events concern the read model.
 func (Campaigns) Wants(t string) bool {
 	return strings.HasPrefix(t, "campaign.") || t == "end_user.erased" || t == "client.clock_moved"
 }

@@ -21,7 +21,7 @@ type Clusters struct{ readmodel.Reader }
 // Name of the read model.
 func (Clusters) Name() string { return "clusters" }
 
-// Wants tells the feed which events concern the read model.
+// Wants says which events concern the read model.
 func (Clusters) Wants(t string) bool {
 	switch t {
 	case "consent.granted", "consent.withdrawn", "consent_layer.retired", "end_user.erased":

@@ -22,7 +22,7 @@ type EventIDs struct{ readmodel.Reader }
 // Name of the read model.
 func (EventIDs) Name() string { return "event_ids" }
 
-// Wants tells the feed which events concern the read model. The repeated change of
+// Wants says which events concern the read model. The repeated change of
 // a user is found by the user's last event, a spend by its own id; ends of
 // deliveries, addresses and what a run found have a stream, or an end of one, to
 // themselves.

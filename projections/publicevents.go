@@ -22,7 +22,7 @@ type PublicEvents struct{ readmodel.Reader }
 // Name of the read model.
 func (PublicEvents) Name() string { return "public_events" }
 
-// Wants tells the feed which events concern the read model.
+// Wants says which events concern the read model.
 func (PublicEvents) Wants(t string) bool { return t == "client.settings_changed" || event.IsPublic(t) }
 
 // Prompt tells the projector that streams wait.

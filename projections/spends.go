@@ -21,7 +21,7 @@ type Spends struct{ readmodel.Reader }
 // Name of the read model.
 func (Spends) Name() string { return "spends" }
 
-// Wants tells the feed which events concern the read model.
+// Wants says which events concern the read model.
 func (Spends) Wants(t string) bool { return t == "campaign.spend_recorded" }
 
 // Gapless implements [projector.Gapless]: a spend that is missing would be recorded again.
