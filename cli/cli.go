@@ -161,7 +161,7 @@ func Printable(text string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// colours are of a terminal whose user has not asked for none (no-color.org).
+// coloured is a text in a colour, on a terminal whose user allows colours (no-color.org).
 func (c *call) coloured(colour int, text string) string {
 	if Terminal(c.out) == nil || c.getenv("NO_COLOR") != "" || c.getenv("TERM") == "dumb" {
 		return text

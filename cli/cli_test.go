@@ -186,3 +186,14 @@ func TestATypeThatIsNoneIsToldWithThoseThatAre(t *testing.T) {
 		t.Errorf("refused with %v", err)
 	}
 }
+
+func TestWhatOthersChoseIsNoCommandToATerminal(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"Café": "Café", "a\x1b]0;owned\a": `a\x1b]0;owned\a`, "two\nlines": `two\nlines`, "back\u202ewards": `back\u202ewards`,
+	} {
+		if got := Printable(text); got != want {
+			t.Errorf("%q: %q, not %q", text, got, want)
+		}
+	}
+}

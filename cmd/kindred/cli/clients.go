@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kindred/app"
+	client "kindred/cli"
 	"kindred/domain/id"
 	"kindred/projections"
 )
@@ -42,7 +43,7 @@ func (e environ) clientsCommand() *cobra.Command {
 				for _, c := range page {
 					after = c.ID
 					if err := list.add(listedClient{c.ID, c.Slug, c.Name, c.CreatedAt},
-						string(c.ID), c.Slug, printable(c.Name), c.CreatedAt.UTC().Format(time.RFC3339)); err != nil {
+						string(c.ID), c.Slug, client.Printable(c.Name), c.CreatedAt.UTC().Format(time.RFC3339)); err != nil {
 						return err
 					}
 				}

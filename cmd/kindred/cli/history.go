@@ -180,7 +180,7 @@ func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progres
 	printed := 0
 	verified, err := audit.Verify(&client.ReadUnder{Bar: bar, File: export, Total: info.Size()}, keys, heads, func(f audit.Finding) {
 		if printed++; printed <= maxFindings {
-			fmt.Fprintln(out, printable(f.String()))
+			fmt.Fprintln(out, client.Printable(f.String()))
 		}
 	})
 	bar.End()
@@ -191,7 +191,7 @@ func verifyExport(export *os.File, keys audit.Keys, heads []string, out, progres
 		return fmt.Errorf("the export is not genuine: %d findings", verified.Findings)
 	}
 	if _, err := fmt.Fprintf(out, "genuine: %d events of %s, root %x, signed at %s\n",
-		verified.Events, printable(string(verified.Client)), verified.Head.Root, verified.Head.SignedAt.Format(time.RFC3339)); err != nil {
+		verified.Events, client.Printable(string(verified.Client)), verified.Head.Root, verified.Head.SignedAt.Format(time.RFC3339)); err != nil {
 		return err
 	}
 	if len(heads) == 0 {
@@ -220,7 +220,7 @@ func verifyProof(name string, keys audit.Keys, heads []string, out io.Writer) er
 	}
 	head := proven.Head
 	if _, err := fmt.Fprintf(out, "genuine: a head of %d events of %s, root %x, signed at %s\n",
-		head.Size, printable(string(head.Client)), head.Root, head.SignedAt.Format(time.RFC3339)); err != nil {
+		head.Size, client.Printable(string(head.Client)), head.Root, head.SignedAt.Format(time.RFC3339)); err != nil {
 		return err
 	}
 	if proven.Event != nil {

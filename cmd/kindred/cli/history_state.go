@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kindred/app"
+	client "kindred/cli"
 	"kindred/domain/id"
 	"kindred/eventstore/projector"
 	"kindred/httpapi"
@@ -102,7 +103,7 @@ func stateTable(out io.Writer, s *travel.State) (show func(httpapi.HistoryStateI
 	return func(item httpapi.HistoryStateItem) error {
 		row := stateRow(item)
 		for i := range row {
-			row[i] = printable(row[i])
+			row[i] = client.Printable(row[i])
 		}
 		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {
 			return err

@@ -8,8 +8,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-
-	client "kindred/cli"
 )
 
 // listing prints items as a table for people, or as one JSON array. It holds
@@ -81,7 +79,3 @@ func oneOf(what string, names []string) cobra.PositionalArgs {
 		return nil
 	}
 }
-
-// printable is a text that others chose, without what a terminal takes for a
-// command.
-func printable(text string) string { return client.Printable(text) }

@@ -244,12 +244,12 @@ func printStatuses(out io.Writer, statuses []projector.Status, asJSON bool) erro
 		for _, q := range s.Quarantined {
 			item.Quarantined = append(item.Quarantined, listedQuarantine{q.Client, q.Position, q.Event, q.At, q.Reason})
 			row[len(row)-1] += fmt.Sprintf("\n  %s\t%s\t\t%s\t\tquarantined at %s: %s", q.Client, q.Position, q.At.UTC().Format(time.RFC3339),
-				q.Event, printable(q.Reason))
+				q.Event, client.Printable(q.Reason))
 		}
 		for _, o := range s.LeftOut {
 			item.LeftOut = append(item.LeftOut, listedLeftOut(o))
 			row[len(row)-1] += fmt.Sprintf("\n  %s\t%s\t\t%s\t\tleft out %s (%s): %s", o.Client, o.Position, o.At.UTC().Format(time.RFC3339),
-				o.Event, o.Type, printable(o.Reason))
+				o.Event, o.Type, client.Printable(o.Reason))
 		}
 		if err := list.add(item, row...); err != nil {
 			return err
