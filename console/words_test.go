@@ -72,7 +72,7 @@ func TestNoTemplateHoldsWordsOfItsOwn(t *testing.T) {
 	}
 }
 
-// calls whose texts are for operators, or for nobody.
+// unspoken are calls whose texts are for operators, or for nobody.
 var unspoken = []string{"Errorf", "New", "MustCompile", "ErrorContext", "WarnContext", "panic", "Set", "Get", "say", "NewReplacer", "Format", "ParseInLocation"}
 
 // exceptions are literals of Go with a space that no reader sees as words.

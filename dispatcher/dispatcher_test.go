@@ -182,7 +182,7 @@ func (r *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// drained waits until n deliveries have ended in a state.
+// ended waits until n deliveries have ended in a state.
 func (r *fixture) ended(state string, n int) {
 	r.Helper()
 	testkit.Eventually(r.TB, fmt.Sprintf("%d deliveries end as %s", n, state), func() bool {

@@ -19,7 +19,7 @@ func (a account) webhookKeys() []httpapi.WebhookKey {
 	return want[httpapi.WebhookKeyList](a, http.StatusOK, a.get(a.under("/webhook_keys"))).Data
 }
 
-// verify says which of the keys have signed a delivery, in order.
+// signedBy says which of the keys have signed a delivery, in order.
 func (d delivery) signedBy(t *testing.T, keys []httpapi.WebhookKey) (by []string) {
 	t.Helper()
 	message := fmt.Appendf(nil, "%s.%s.%s", d.Header.Get("Webhook-Id"), d.Header.Get("Webhook-Timestamp"), d.Body)

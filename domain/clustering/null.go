@@ -160,7 +160,7 @@ func normalScores(column []float64, normal []float64) []float64 {
 	return scores
 }
 
-// most is the largest correlation, so that no column follows from others.
+// mostCorrelated is the largest correlation, so that no column follows from others.
 const mostCorrelated = 0.99
 
 func correlations(scores [][]float64) [][]float64 {

@@ -210,7 +210,7 @@ func isWhole(e ast.Expr) bool {
 	return e.Kind() == ast.IdentKind && e.AsIdent() == "traits"
 }
 
-// names are what a rule of a scope may begin a path with.
+// name compiles a name that a path begins with; the scope of the rule says which there are.
 func (c *compiler) name(e ast.Expr) (value, error) {
 	switch name := e.AsIdent(); {
 	case name == c.element && c.element != "":

@@ -218,7 +218,7 @@ func numbered(prefix string, n int) []string {
 	return list
 }
 
-// list reads a client's newest name, fresh.
+// newest reads a client's newest name, fresh.
 func (w *fixture) newest(ctx context.Context, client id.Client, eventual bool) (name string, err error) {
 	reader := projector.Reader{Of: names{}, Progress: w.progress}
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {

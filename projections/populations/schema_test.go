@@ -31,7 +31,7 @@ func (c *crowd) schema() populations.TraitSchema {
 	return projectionstest.Must[populations.TraitSchema](c)(c.populations.Schema(c.Context(), c.Acme))
 }
 
-// traitsOf is the part of a schema that the tests look at.
+// trait is what was learnt of a path.
 func (c *crowd) trait(path string) populations.Trait {
 	c.Helper()
 	s := c.schema()

@@ -21,13 +21,13 @@ import (
 	"kindred/projections/readmodel"
 )
 
-// Segments is the read model of the groups of users that clients name by rules. It
-// judges each user anew when something of it changes, or when time passes, which it
-// learns from the log alone: so a rebuild finds the same members, and the same changes.
+// Model is the read model of segments: the groups of users that clients name by rules. It
+// judges a user anew when something about the user changes, and when time passes. It learns
+// both from the log alone, so a rebuild finds the same members and the same changes.
 //
-// What a change of a rule makes of a segment is a version of it, and of each segment
-// that refers to it. A version is judged in slices (Build) while the one before serves;
-// it serves from the event on that says it is ready.
+// A change of a rule makes a new version of the segment, and of each segment that refers to
+// it. A version is judged in slices (Build) while the one before serves. It serves from the
+// event on that says that it is ready.
 type Model struct {
 	readmodel.Reader
 	rules   *rule.Cache[id.Event, *rule.Rule]    // by the event that carries them; nil: they are parsed each time
@@ -35,7 +35,7 @@ type Model struct {
 	often   *folding                             // nil: as often as it should be
 }
 
-// NewSegments is the model with its rules kept ready to judge.
+// New makes the model. It keeps rules parsed, ready to judge.
 func New(reader readmodel.Reader) Model {
 	return Model{Reader: reader, rules: new(rule.Cache[id.Event, *rule.Rule]), defined: new(rule.Cache[definedBy, *definitions])}
 }
