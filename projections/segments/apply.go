@@ -46,8 +46,9 @@ func (m Model) ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log,
 	return c.apply(ctx, batch)
 }
 
-// An event judges some users anew whom time alone may have moved; a second later the
-// next one goes on. What is due when a version is ready is judged whatever it takes.
+// An event that says that time has passed judges at most so many users whom time alone may
+// have moved; the next one, a second later, goes on. When a version gets ready, all who are
+// due are judged.
 const (
 	// limit: models | users whom time moves between segments in one event | {maxDue}
 	maxDue = 10_000
@@ -95,14 +96,16 @@ func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) err
 	return c.keep(ctx)
 }
 
-// defines says whether an event defines a segment. What follows from several of these is
-// brought up to date once: a rebuild of 1,000 would do it 1,000 times.
+// defines says whether an event defines a segment. What follows from the versions is
+// derived once after several of these in a row: a rebuild of 1,000 segments would else do
+// it 1,000 times.
 func defines(r eventstore.Recorded) bool {
 	_, is := r.Event.(event.SegmentDefined)
 	return is
 }
 
-// foldedAs is for how many events of single users one counts that may change many.
+// foldedAs is how many events of single users an event counts as, towards the next fold,
+// since it may change many users.
 func (m Model) foldedAs(e event.Event) int {
 	switch e.(type) {
 	case event.SegmentsTimePassed, event.ClusteringCompleted, event.ConsentLayerRetired:
@@ -192,8 +195,8 @@ func (c *segmented) make(queue func(string, ...any), segment id.Segment, generat
 	c.next++
 }
 
-// absorb takes over generations of which versions are to be replaced: what was to serve
-// together with these serves together with what takes their place.
+// absorb takes over the generations of versions that are replaced before they serve: the
+// other versions of these generations then serve together with the new one.
 func (c *segmented) absorb(queue func(string, ...any), generation int64, replaced []*segmentVersion) {
 	for _, v := range replaced {
 		if v == nil || v.serves || v.generation == generation {
@@ -209,9 +212,9 @@ func (c *segmented) absorb(queue func(string, ...any), generation int64, replace
 	}
 }
 
-// awaited are the versions that do not serve yet of the segments to which those that serve in
-// place of others refer, directly or by way of others: they may not serve before the others
-// do, as these were judged by what serves now.
+// awaited are versions that do not serve yet, and may not before new versions of others do.
+// They are of the segments to which the serving versions of others refer, directly or by
+// way of others: those serving versions were judged by what serves now.
 func (c *segmented) awaited(others []*segmentVersion) (found []*segmentVersion) {
 	reached := map[id.Segment]bool{}
 	var reach func(id.Segment)
@@ -446,8 +449,8 @@ const (
 	blockedBySegment = "segment_blocked"
 )
 
-// reasons are why a version is to name nobody: its rule reads what it may not any more, or
-// refers to a segment of which that holds.
+// reasons are why a version is blocked, so that it names nobody: its rule reads what it may
+// not read any more, or refers to a segment that is blocked.
 func (c *segmented) reasons(v *segmentVersion, known map[int][]string) (found []string) {
 	if before, is := known[v.number]; is || v.rule == nil {
 		return before
@@ -480,11 +483,13 @@ const (
 	renumberVersion = `UPDATE segment_versions SET number = $3, built = 0 WHERE client = $1 AND number = $2`
 )
 
-// block looks which versions are to name nobody, now that rules may read something else.
-// One that served is empty from here on: whoever follows it reads its members again. When
-// that is over it is empty still, until it has been judged anew by the rule. One that is
-// being built begins anew. A version gets another number then, as users carry the old
-// one; numbers are set apart for all, since a rebuild cannot open rules that are no more.
+// block finds the versions that are blocked, and those that no longer are, after a change
+// of what rules may read. A serving version that is blocked is empty from here on, so its
+// followers read its members again. When it is no longer blocked it stays empty until its
+// rule has judged everybody anew. A version that is being built begins anew. Each of these
+// gets another number, since rows of users hold the old one. A number is set apart for
+// every version, changed or not: a rebuild cannot open rules whose key was destroyed, and
+// must give the same numbers.
 func (c *segmented) block(ctx context.Context, r eventstore.Recorded) error {
 	var b pgx.Batch
 	queue := func(sql string, args ...any) { b.Queue(sql, append([]any{string(c.client)}, args...)...) }
@@ -492,7 +497,8 @@ func (c *segmented) block(ctx context.Context, r eventstore.Recorded) error {
 	for _, v := range c.ordered {
 		c.reasons(v, reasons)
 	}
-	// A rebuild renumbers fewer of them, so they do not take their turns by number.
+	// In the order of segments: a rebuild renumbers fewer versions, so their numbers may
+	// differ.
 	bySegment := slices.SortedFunc(slices.Values(c.ordered), func(a, b *segmentVersion) int {
 		return cmp.Or(cmp.Compare(a.segment, b.segment), cmp.Compare(a.generation, b.generation))
 	})
@@ -530,7 +536,8 @@ func (c *segmented) block(ctx context.Context, r eventstore.Recorded) error {
 	return c.derive(ctx)
 }
 
-// deriveMade is derive where versions were made since it ran, which may be blocked.
+// deriveMade derives what follows from versions that were made since the last time, and
+// blocks those that are to be blocked.
 func (c *segmented) deriveMade(ctx context.Context) error {
 	if !c.made {
 		return nil
@@ -542,8 +549,8 @@ func (c *segmented) deriveMade(ctx context.Context) error {
 	return c.blockNew(ctx)
 }
 
-// blockNew blocks versions that were made where their rules may not read what they do any
-// more.
+// blockNew blocks versions that do not serve yet and whose rules read what they may not
+// read any more.
 func (c *segmented) blockNew(ctx context.Context) error {
 	reasons := map[int][]string{}
 	for _, v := range c.ordered {

@@ -13,15 +13,19 @@ import (
 	"kindred/projections/readmodel"
 )
 
-// Who is in a version of a segment is what its blocks say, a bit for each user; then what its deltas
-// say, in order; then what segment_changes says after segment_clients.folded. A change of a user writes
-// into the last of these alone. After so many events of a client they are folded: users who are new since
-// the fold before go into their blocks, which are few, as their numbers follow each other; what changed
-// of others goes into a delta of each version, and into its blocks, with its other deltas, when the version
-// is due, in rotation. So a block takes many changes at once, and no fold writes many blocks: 1,000 versions of
-// a million users are 123,000, and a fold writes 4,000 of them instead of 89,000.
+// The members of a version stand in three places, of which a later one overrides an earlier
+// one: its blocks (a bit for each user), its deltas in order, and the rows of
+// segment_changes after segment_clients.folded. A change of a user writes a row of
+// segment_changes alone.
+//
+// After some number of events of a client its changes are folded. Users who are new since
+// the last fold go into blocks at once: their numbers follow each other, so these blocks
+// are few. Changes of other users go into one delta for each version. A version's deltas go
+// into its blocks when its turn in a rotation comes. So a block takes many changes at once,
+// and no fold writes many blocks: 1,000 versions of a million users have 123,000 blocks,
+// and a fold writes 4,000 of them instead of 89,000.
 
-// folding says how often that is.
+// folding says how often changes are folded.
 type folding struct {
 	least, most int   // events of a client: an eighth of its users, within these bounds
 	rotation    int64 // a version is due at each fold while there are fewer users, at each second one while there are fewer than twice as many, ...
@@ -35,7 +39,7 @@ const (
 	foldRotation = 32_768
 )
 
-// next is after how many events of a client of so many users they are folded again.
+// next is how many events of a client with so many users come before the next fold.
 func (f folding) next(users int64) int { return int(min(max(users/8, int64(f.least)), int64(f.most))) }
 
 func (m Model) folding() folding {
@@ -58,7 +62,8 @@ func (m members) set(version int, user int64, in bool) {
 	m[at][user%usersPerBlock] = in
 }
 
-// change adds to the members of the versions that there are what changed of a user.
+// change adds what an event changed of a user to the members of the versions that still
+// exist.
 func (c *segmented) change(of members, u userChange) {
 	for number, in := range u.flips() {
 		if c.versions[number] != nil {
@@ -67,7 +72,8 @@ func (c *segmented) change(of members, u userChange) {
 	}
 }
 
-// unsay takes a user who is erased out of the versions of which a change tells that is not folded yet.
+// unsay takes an erased user out of the versions that a change which is not folded yet
+// tells of.
 func (c *segmented) unsay(of members, u userChange) {
 	c.change(of, userChange{number: u.number, went: slices.Concat(u.entered, u.went)})
 }

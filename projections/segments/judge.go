@@ -23,7 +23,8 @@ import (
 	"kindred/projections/readmodel"
 )
 
-// userChange is what an event changed of a user in the versions that serve, in order.
+// userChange is what an event changed of a user in the versions that serve: those that the
+// user entered, and those that it left, by their numbers in order.
 type userChange struct {
 	position      eventstore.Position
 	user          id.User
@@ -117,7 +118,8 @@ func (c *segmented) openTraits(ctx context.Context, u *segmentUser, key seal.Wra
 // close forgets what was opened of a user.
 func (u *segmentUser) close() { u.key, u.document, u.facts = nil, nil, nil }
 
-// factsOf are of a user, of whose traits those members are decoded that are wanted; nil: all.
+// factsOf are what rules judge a user by. Of its traits those members are decoded that are
+// wanted; nil: all.
 func factsOf(client id.Client, u *segmentUser, external, document []byte, wanted func(member string) bool) (*rule.Facts, error) {
 	facts := &rule.Facts{
 		ExternalID: string(external), CreatedAt: u.createdAt, UpdatedAt: u.updatedAt, Client: string(client), ID: string(u.id),
@@ -136,8 +138,8 @@ func factsOf(client id.Client, u *segmentUser, external, document []byte, wanted
 	return facts, nil
 }
 
-// judge says which of some versions name a user, and until when that holds; nil:
-// for good, unless something of the user changes.
+// judge returns which of some versions name a user, and until when time alone changes
+// nothing of that; nil: for ever.
 func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, due *time.Time, err error) {
 	if u.facts == nil || u.erased {
 		return nil, nil, nil
@@ -208,8 +210,9 @@ type flips struct {
 	changes []userChange
 }
 
-// rejudge judges a user by some of the versions, and notes what that changes, at a position.
-// What the others said of the user stands, and so does when that is to end.
+// rejudge judges a user by some of the versions, and notes what that changes, at a
+// position. What the other versions found before still holds, and so does the time at which
+// they are due.
 func (c *segmented) rejudge(u *segmentUser, some []*segmentVersion, at eventstore.Position, f *flips) error {
 	before, stands := u.versions, u.due
 	in, due, err := c.judge(u, some)
@@ -270,7 +273,7 @@ func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded
 	return g.write(ctx)
 }
 
-// judgedBatch are users that events are about which are applied together.
+// judgedBatch applies several events of users together.
 type judgedBatch struct {
 	*segmented
 	there   map[id.User]bool         // whether it is, or was erased
@@ -289,8 +292,8 @@ func newBatch(c *segmented) *judgedBatch {
 	}
 }
 
-// batchOf reads the users that events are about: those whom no version is to judge are
-// only known to be there.
+// batchOf reads the users that events are about. Of users whom no version is to judge it
+// reads only whether they are there.
 func (c *segmented) batchOf(ctx context.Context, events []eventstore.Recorded) (*judgedBatch, error) {
 	g := newBatch(c)
 	judged, about := map[string]bool{}, map[string]bool{}
@@ -406,7 +409,7 @@ func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err err
 	return nil
 }
 
-// closeOther lets nothing stay open of a user but of this one.
+// closeOther forgets the opened traits of the user before, unless it is this one.
 func (g *judgedBatch) closeOther(u *segmentUser) {
 	if g.opened != nil && g.opened != u {
 		g.opened.close()
@@ -414,7 +417,7 @@ func (g *judgedBatch) closeOther(u *segmentUser) {
 	g.opened = u
 }
 
-// traitsOf are those of a user before they change.
+// traitsOf are a user's traits before they change.
 func (g *judgedBatch) traitsOf(ctx context.Context, u *segmentUser) ([]byte, error) {
 	if len(g.versions) == 0 {
 		return nil, nil
@@ -505,8 +508,8 @@ func (c *segmented) openEach(ctx context.Context, users []*segmentUser, steps in
 	return done, nil
 }
 
-// New rules judge users slice by slice: while that takes, the client's own events wait,
-// and other clients' slices.
+// New rules judge users slice by slice. While a slice is judged, the client's own events
+// wait, and so do other clients' slices.
 const (
 	// limit: models | users that a new rule judges at a time | {buildSlice}
 	buildSlice = 500
@@ -514,8 +517,8 @@ const (
 	buildSteps = 2_000_000
 )
 
-// build judges a slice of the users by versions that do not serve yet, those that are
-// least far, until that took so many steps; more is false once all have judged everyone.
+// build judges a slice of the users by those versions that do not serve yet and are least
+// far, until that took so many steps. more is false once all versions have judged everyone.
 func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more bool, err error) {
 	c.steps = 0
 	from, upTo := c.users, c.users
@@ -554,8 +557,9 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 	return true, readmodel.Do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, from)
 }
 
-// buildSome judges the users of some numbers by versions that do not serve yet, and
-// says which number is the next. It notes whom that touches, without their traits.
+// buildSome judges the users with numbers from one to another by versions that do not serve
+// yet, and returns the number to go on with. It notes the users that this touches, without
+// their traits.
 func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some []*segmentVersion, from, upTo int64, steps int,
 	touched map[id.User]*segmentUser, f *flips,
 ) (next int64, err error) {
@@ -723,8 +727,8 @@ func intArray(numbers []int32) string {
 // limit: requests | changes of a segment's members that are told | 30 days | 410 `cursor_expired`
 const changesKept = 30 * 24 * time.Hour
 
-// Where changes begin follows from the days alone: rows of those who were erased since are
-// in no rebuild.
+// Where the changes that are told begin follows from days alone, and not from the rows that
+// are left: those of erased users are not there in a rebuild.
 const (
 	dropOldChanges = `
 DELETE FROM segment_changes WHERE client = $1 AND position <= $3 AND position < coalesce(
@@ -746,9 +750,9 @@ SELECT $1, v.segment, $2, ` + membersOf + `, $3 FROM segment_versions v WHERE v.
 	dropOldSizes = `DELETE FROM segment_sizes WHERE client = $1 AND day < $2`
 )
 
-// advance lets the client's time come to that of an event; no judgement is yet to be
-// written. At midnight the sizes are noted of the last day on which something happened,
-// and what is too old to be told goes.
+// advance moves the client's time on to that of an event. At midnight it notes the sizes of
+// the last day on which something happened, from the tables, so every judgement of before
+// must be written; and it drops what is too old to be told.
 func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 	to := r.RecordedAt
 	if passed, ok := r.Event.(event.SegmentsTimePassed); ok && passed.AsOf.After(to) {

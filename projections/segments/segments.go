@@ -167,9 +167,10 @@ CREATE TABLE segment_sizes (
 CREATE INDEX segment_changes_of ON segment_changes (client, user_id);` + segmentClocks.Table() + knownSchema
 }
 
-// InProgress implements [projector.InProgress]: a version that does not serve yet may
-// be built as far as time allowed, and of one that is no more nothing is told. The size of a day counts
-// who was erased since, until it is built anew: nothing else tells that they were there.
+// InProgress implements [projector.InProgress]. How far a version that does not serve yet
+// is built depends on the time that there was, and nothing is told of a version that was
+// dropped. The size of a day counts users who were erased since, until the model is built
+// anew: nothing else tells that they were there.
 func (Model) InProgress() (columns, completed map[string]string) {
 	serving := func(numbers string) string {
 		return `SELECT n FROM unnest(` + numbers + `) n WHERE EXISTS (
@@ -208,15 +209,15 @@ type segmented struct {
 	made        bool // versions, since what follows from them was derived
 }
 
-// definedBy names definitions: by the last event that may have changed them, and how many
-// did, as one may have been left out.
+// definedBy names definitions by the last event that may have changed them and by the
+// number of such events, since one of them may have been left out.
 type definedBy struct {
 	event  id.Event
 	events int64
 }
 
-// definitions are a client's layers, and versions with their rules. One transaction at a time
-// works with them.
+// definitions are a client's layers, and versions with their rules. One transaction at a
+// time uses them.
 type definitions struct {
 	layers   map[id.ConsentLayer]*segmentLayer
 	versions map[int]*segmentVersion
@@ -232,13 +233,13 @@ type definitions struct {
 	unnamed  bool                         // no rule reads external ids, which stay sealed
 }
 
-// guarded are versions that name nobody of whom their guard is not true.
+// guarded are versions with a guard: a comparison without which none of them names a user.
 type guarded struct {
 	guard    int // 0: none
 	versions []*segmentVersion
 }
 
-// versionSize is about what a version takes in memory beside its rule, in bytes.
+// versionSize is about how many bytes a version takes in memory, beside its rule.
 const versionSize = 1 << 10
 
 // Size implements [rule.Sized].
@@ -314,8 +315,9 @@ func (m Model) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend proj
 	return c, c.load(ctx)
 }
 
-// keep notes how far the client is. Its definitions are kept for the next transaction, unless
-// this one changes them, or users are still to be judged by some: how far that is, is no event's.
+// keep notes how far the client is. It keeps the definitions for the next transaction,
+// unless this one changes them or a version is still being built: no event changes how far
+// that is.
 func (c *segmented) keep(ctx context.Context) error {
 	err := readmodel.Do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next, c.foldIn, c.by.events, string(c.by.event))
 	if err == nil && !c.redefined && c.defined != nil && !slices.ContainsFunc(c.ordered, func(v *segmentVersion) bool { return !v.serves }) {
@@ -444,9 +446,10 @@ WITH unfolded AS MATERIALIZED (
 		CROSS JOIN LATERAL (SELECT unnest(c.entered), 1 UNION ALL SELECT unnest(c.went), -1) f (number, change)
 	WHERE s.client = $1 GROUP BY f.number)`
 
-// folded is how many members each of the versions v has by its blocks and deltas; membersOf is how many it
-// has, beside unfolded; membersOfOne is the same of one, for which it does not add up all others: 10,000
-// changes of 40 versions each take 30 ms.
+// folded is SQL for how many members a version v has by its blocks and deltas. membersOf
+// adds what is not folded yet, from unfolded. membersOfOne does the same for one version,
+// without adding up all others: for 10,000 changes of 40 versions each that would take 30
+// ms.
 const (
 	folded = `coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)
 	+ coalesce((SELECT sum(cardinality(d.entered) - cardinality(d.went)) FROM segment_deltas d WHERE d.client = v.client AND d.version = v.number), 0)`
