@@ -24,10 +24,10 @@ type queue struct {
 	holder  atomic.Int64 // whose claims these are
 }
 
-// planAfresh has each statement planned for the queue as it is, by its indexes
-// alone. It is empty now and has a million rows a minute later: a plan that was
-// kept from when it was empty, or that is made by what was known of it then, would
-// read all of them. It ends with the transaction.
+// planAfresh makes Postgres plan each statement anew, by indexes alone, until the
+// transaction ends. The queue is empty now and has a million rows a minute later. A plan
+// that was made while it was empty, or from statistics of that time, would read all of
+// them.
 const planAfresh = `
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
@@ -78,14 +78,15 @@ type job struct {
 	read time.Time // when its subscription was, or a little earlier
 }
 
-// isCancelled, of a delivery q and its endpoint e: a pause or a removal came after
-// its event, or its type is not subscribed to any more, or was not for a time.
+// isCancelled is SQL that tells of a delivery q and its endpoint e whether the delivery is
+// cancelled: a pause or a removal came after its event, or its type is not subscribed to
+// any more, or was not for a time.
 const isCancelled = `(q.position < e.cancelled_through OR NOT q.test
 	AND (q.event_type <> ALL (e.event_types) OR q.position < coalesce(e.dropped_types ->> q.event_type, '')))`
 
-// An endpoint that is ordered or has a rate belongs to one worker, until that is dead.
-// The rows are locked until the claim is made, so that what it reads is what the
-// owner before has left.
+// ownEndpoints makes a worker the owner of endpoints that are ordered or have a rate,
+// unless their owner is alive. The rows are locked until the claim is made, so that the
+// claim reads what the former owner left.
 const ownEndpoints = `
 WITH mine AS (
 	SELECT e.client, e.webhook, e.owner FROM unnest($1::text[], $2::text[]) AS t (webhook, client)
@@ -95,12 +96,12 @@ WITH mine AS (
 )
 UPDATE dispatch_endpoints e SET owner = $3 FROM mine m WHERE e.client = m.client AND e.webhook = m.webhook AND m.owner IS DISTINCT FROM $3`
 
-// isFree, of a delivery: nobody holds it, or its lease has ended and its holder is this
-// worker or dead.
+// isFree is SQL that tells whether a delivery can be claimed: nobody holds it, or its lease
+// has ended and its holder is this worker or dead.
 const isFree = `(leased_until IS NULL OR leased_until <= now() AND (holder = $5 OR NOT EXISTS (SELECT FROM dispatch_workers w WHERE w.id = holder)))`
 
-// An ordered endpoint is claimed many deliveries at a time, which are attempted one after
-// the other: between two claims nothing goes out until all of the first is noted.
+// Many deliveries of an ordered endpoint are claimed at a time and attempted one after the
+// other. With one a claim, each would wait until the outcome of the one before is noted.
 const (
 	// limit: deliveries | deliveries of an ordered endpoint that are claimed at a time | {maxChain}
 	maxChain = 500
@@ -144,7 +145,7 @@ RETURNING q.delivery, q.token, p.kind, q.failed, q.client, q.webhook, q.event_ty
 	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, e.ordered, e.max_per_second,
 	now() - q.occurred_at, q.made, q.event, q.trace, ` + pairsOf
 
-// pairsOf an endpoint e: null where it wants none.
+// pairsOf is SQL for the key pairs that sign for an endpoint e; null where it wants none.
 const pairsOf = `CASE WHEN e.ed25519 THEN (SELECT c.keys FROM dispatch_clients c WHERE c.client = e.client) END`
 
 const rereadQueue = `
@@ -153,8 +154,8 @@ FROM unnest($1::text[], $2::text[], $3::int[]) WITH ORDINALITY AS t (client, del
 JOIN dispatch_queue q ON q.client = t.client AND q.delivery = t.delivery AND q.token = t.token
 JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook`
 
-// reread reads the state of the jobs' subscriptions again, as of a time. What is held no
-// longer stays as it was read.
+// reread reads the state of the jobs' subscriptions again, as of a time. A job that this
+// worker holds no longer keeps the state that it has.
 func (q *queue) reread(ctx context.Context, jobs []job, at time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
 	defer cancel()
@@ -179,8 +180,8 @@ func (q *queue) reread(ctx context.Context, jobs []job, at time.Time) error {
 	return err
 }
 
-// quota is how many deliveries of each kind an endpoint may begin, and from where
-// on those that have never failed are to be looked for: before that all are held.
+// quota is how many deliveries of each kind an endpoint may begin. Those that have never
+// failed are looked for from made on, since all before that are held.
 type quota struct {
 	client  id.Client
 	webhook id.Webhook
@@ -225,8 +226,8 @@ func (q *queue) send(ctx context.Context, queue func(*pgx.Batch)) error {
 	return q.pool.SendBatch(ctx, &b).Close()
 }
 
-// The queue's webhooks, one index probe for each: the first entry of the next
-// webhook, and so on.
+// Each finds the webhooks of the queue by one index probe for each: the first entry of a
+// webhook, then the first of the next one, and so on.
 const (
 	discoverFirst = `
 WITH RECURSIVE found AS (
@@ -329,10 +330,10 @@ type outcome struct {
 	answer  []byte
 }
 
-// completeQueue lets only the last claim of a delivery decide about it, once;
-// every attempt that took place is logged. Rows are locked in one order, so that
-// two completions cannot wait for each other. What is cancelled for good counts
-// as recovered, so that no recovery queues it again.
+// completeQueue lets only the last claim of a delivery decide about it, once. It logs every
+// attempt that took place. It locks rows in one order, so that two completions cannot wait
+// for each other. A delivery that is cancelled for good counts as recovered, so that no
+// recovery queues it again.
 const completeQueue = `
 WITH done AS (
 	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::interval[], $5::int[], $6::interval[], $7::bigint[], $8::int[], $9::text[], $10::bytea[], $11::text[], $12::interval[])
@@ -382,8 +383,8 @@ WITH done AS (
 )
 SELECT delivery, state FROM again UNION ALL SELECT delivery, state FROM gone`
 
-// A completion whose answer was lost may be committed, or be so in a moment: it
-// is waited for, and the attempts that it has logged are logged anew.
+// A completion whose answer was lost may be committed, or be in a moment. These statements
+// wait for that, and delete the attempts that it logged, which are then logged anew.
 const (
 	lockQueue = `
 SELECT FROM dispatch_queue WHERE (client, delivery) IN (SELECT * FROM unnest($1::text[], $2::text[])) ORDER BY client, delivery FOR UPDATE`
@@ -392,12 +393,12 @@ DELETE FROM dispatch_attempts a USING unnest($1::text[], $2::text[], $3::int[], 
 WHERE a.client = d.client AND a.delivery = d.delivery AND a.attempt = d.attempt AND a.latency_us = d.latency_us`
 )
 
-// complete notes how claims ended and returns what became of each delivery:
-// delivered, dropped, cancelled, failed (it waits for its retry) or returned.
-// One that was taken over meanwhile is missing.
+// complete notes how claims ended and returns what became of each delivery: delivered,
+// dropped, cancelled, failed (it waits for its retry) or returned. A delivery that another
+// worker took over is missing.
 //
-// Times are handed over as durations until now, and dated by the database. What
-// is repeated, because the answer was lost, counts once.
+// Times are passed as durations until now, and the database makes times of them. repeated
+// says that the answer to an earlier try was lost; the outcomes still count once.
 func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time, repeated bool) (map[id.Delivery]string, error) {
 	n := len(outcomes)
 	var (

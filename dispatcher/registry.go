@@ -32,8 +32,8 @@ type registry struct {
 	told    time.Time // the time of the database's clock at the last heartbeat
 }
 
-// heartbeats is where another's count stood when it was last seen to move, and for
-// how many of our own it has stood there.
+// heartbeats is the count of another worker's heartbeats when it was last seen to grow, and
+// for how many heartbeats of our own it has not grown since.
 type heartbeats struct {
 	count int64
 	stood int
@@ -47,8 +47,8 @@ const (
 	// A worker that is alive after all finds its row gone, and registers anew.
 	deleteWorker = `DELETE FROM dispatch_workers WHERE id = $1 AND heartbeats = $2`
 
-	// What is held stands at the head of each index, so a bounded part of them is
-	// looked at. A newer token ends every claim on them that is left.
+	// What a worker holds stands at the beginning of each index, so a bounded part of them
+	// is read. A higher token ends every claim on a delivery that is released.
 	release = `
 WITH first AS (
 	SELECT e.client, q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (

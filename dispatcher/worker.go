@@ -209,12 +209,12 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 // limit: deliveries | time for which deliveries of an ordered endpoint are attempted before more is claimed | {chainFor}
 const chainFor = time.Second
 
-// rereadAhead is how much of a chain is read again at a time: as each attempt's own look at
-// its subscription it would take longer than the attempt.
+// rereadAhead is how many subscriptions of a chain are read again in one statement. Read
+// before each attempt, they would take longer than the attempts.
 const rereadAhead = 64
 
-// deliverInOrder makes one attempt after the other, as long as each ends its delivery.
-// What is left goes back, and the slot is free once all of it is noted.
+// deliverInOrder makes one attempt after the other, as long as each ends its delivery. The
+// rest goes back to the queue. The slot is free once all outcomes are noted.
 func (w *worker) deliverInOrder(ctx context.Context, chain []job) {
 	slices.SortFunc(chain, func(x, y job) int { return cmp.Compare(x.Made, y.Made) })
 	var (

@@ -343,10 +343,10 @@ func (l *Log) draft(ctx context.Context, end StreamVersion, now time.Time, entri
 	return request, recorded, nil
 }
 
-// NoteHead makes sure that readers of the client will see everything up to a
-// position, and that it is durable. Append does so itself; whoever answers from
-// events that an earlier append left, which may have died before it got here,
-// calls it before.
+// NoteHead makes sure that readers of the client will see everything up to a position, and
+// that it is durable. Append does so itself. A caller that answers from events of an
+// earlier append calls NoteHead first: the process that appended them may have died before
+// it did so.
 func (l *Log) NoteHead(ctx context.Context, client id.Client, at Position) error {
 	if l.Confirm != nil && at != Start {
 		if err := l.Confirm(ctx); err != nil {
@@ -386,8 +386,8 @@ func (l *Log) prepareKeys(ctx context.Context, client id.Client, entries []Entry
 	return cmp.Or(err, errors.Join(refused...))
 }
 
-// wanted is the subject whose key seals an event, and what is to find it. It is
-// empty where nothing in the event is personal.
+// wanted is the subject whose key seals an event, with the lookup that is to find the
+// subject. It is empty where nothing in the event is personal.
 func (l *Log) wanted(ctx context.Context, client id.Client, e event.Event) (w seal.Wanted, err error) {
 	bearer, ok := e.(event.PersonalData)
 	if !ok || !slices.ContainsFunc(bearer.Personal(), func(f event.Field) bool { return f.Value != nil }) {

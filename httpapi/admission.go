@@ -16,11 +16,13 @@ import (
 )
 
 const (
-	// Reads that share statements are fewer than writes: what they read is in memory.
+	// lookUpsPart: reads that share statements have one place for so many of writes. They
+	// need fewer, since what they read is in memory.
 	lookUpsPart = 4
-	// What a client may have of what there is: one part in so many.
+	// bodiesParts, waitingParts and streamsParts: of the places of each of these classes a
+	// client has at most one part in so many.
 	bodiesParts, waitingParts, streamsParts = 4, 2, 8
-	// Imports and exports are fewer than writes.
+	// streamsPart: imports and exports have one place for so many of writes.
 	streamsPart = 4
 	// limit: imports | imports and exports under way, all clients | {inFlight / streamsPart} | 503 `overloaded`
 	// limit: imports | of these, one client's | {inFlight / streamsPart / streamsParts} | 503 `overloaded`
@@ -45,11 +47,10 @@ const (
 	tellEvery = time.Second
 )
 
-// admission answers a bounded number of requests of each class at a time, lets a
-// bounded number wait for a moment, and turns the others away at once, before
-// anything is checked, so that under any load the service does what it can do at
-// its best. Clients share the places fairly. The service's own pages need none and
-// are always answered.
+// admission answers a bounded number of requests of each class at a time and lets a bounded
+// number wait for a moment. It turns the others away at once, before anything is checked,
+// so that the service keeps its full throughput under any load. Clients share the places
+// fairly. The service's own pages need no place and are always answered.
 type admission struct {
 	edge       *edge
 	next       http.Handler
@@ -74,13 +75,13 @@ func (e *edge) admission(next http.Handler) *admission {
 	n, each := l.InFlight, max(l.InFlight*3/4, 1)
 	a := &admission{
 		edge: e, next: next,
-		// A place of a read is a connection to the database: of those, others find
-		// some free however many one client would hold.
+		// A read's place is a connection to the database. Half leaves some of them free for
+		// others, however many one client would take.
 		reads: &class{Semaphore: &semaphore.Semaphore{
 			Places: l.Reads, Half: true, Waiting: n, Patience: waitForPlace,
 		}, shed: shed.WithLabelValues("reads"), toleratedFor: readTolerated},
-		// Those that come together share statements, two at a time: by places for
-		// connections they would be few. What a client has in one is bounded by Half.
+		// Lookups that come together share two statements at a time, so connections would
+		// be too few places for them. Half bounds what one client has.
 		lookUps: &class{Semaphore: &semaphore.Semaphore{
 			Places: max(n/lookUpsPart, 1), Half: true, Waiting: n, Patience: waitForPlace,
 		}, shed: shed.WithLabelValues("lookups")},

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// waitingPart is the part of the places of a class that lasts for which others wait.
+	// waitingPart: as many requests may wait for a place of a class for long work as it has
+	// places, divided by this.
 	waitingPart = 8
-	// waitForPlace is how long a request may wait before it is turned away: a
-	// stall passes unnoticed, a load that lasts does not pile up.
+	// waitForPlace is how long a request may wait before it is turned away. Callers do not
+	// notice a short stall, and under a lasting load no queue builds up.
 	waitForPlace = time.Second
-	// A request gives up its place when its answer is written, so that nobody
-	// waits for a caller that takes it slowly, or sends the rest of a body slowly,
-	// while all of those hold no more than maxWritten bytes. Those beyond keep it.
+	// A request gives up its place when its answer is made, so that nobody waits for a
+	// caller that reads it slowly, or sends the rest of a body slowly. All answers without
+	// a place hold no more than maxWritten bytes; a request beyond that keeps its place.
 	// limit: edge | answers that are taken slowly and hold no place | {maxWritten B} together
 	maxWritten = 64 << 20
 )
@@ -36,8 +37,8 @@ type class struct {
 	written      atomic.Int64 // bytes of answers that are being written without a place
 }
 
-// long makes a class for what takes long, of which a client has one part in
-// parts at most. More may wait for a moment.
+// long makes a class for work that takes long. A client has at most one part in parts of
+// its places. Some more requests may wait for a moment.
 func long(places, parts int, shed prometheus.Counter) *class {
 	return &class{Semaphore: &semaphore.Semaphore{
 		Places: places, Each: max(places/parts, 1), Waiting: places / waitingPart, Patience: waitForPlace,

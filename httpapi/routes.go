@@ -10,9 +10,9 @@ import (
 	"kindred/httpapi/docsite"
 )
 
-// routes finds the route of a request among those with the same key: a
-// router tries its routes one after the other, each with a regular expression,
-// and the contract has many. What fits none of those is for the router of all.
+// routes finds the route of a request among those with the same key. A mux.Router tries its
+// routes one after the other, each with a regular expression, and the contract has many. A
+// request that fits none of them goes to the router of all.
 type routes struct {
 	all  *mux.Router
 	near map[routeKey]*mux.Router

@@ -11,9 +11,9 @@ import (
 	"kindred/postgres"
 )
 
-// Keys wait for the disk: a server that crashed and forgot them would still take
-// the events that they seal. Rows are made in one order, so that no caller that makes
-// keys waits for another that waits.
+// A commit of keys waits for the disk: a server that crashed and lost them would still
+// accept the events that they seal. Rows are made in one order, so that no two callers wait
+// for each other.
 const (
 	insertKeys = `
 INSERT INTO public.subject_keys (client, subject, id, client_key, wrapped, lookup)
@@ -26,7 +26,7 @@ SELECT EXISTS (SELECT FROM public.subject_keys s WHERE s.subject = k.subject AND
 FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (client, subject, id, n) ORDER BY k.n`
 )
 
-// MakeKeys implements [eventstore.Bulk]: in good hope, as the committer does.
+// MakeKeys implements [eventstore.Bulk]. It is an optimistic insert, as the committer's is.
 func (s *Store) MakeKeys(ctx context.Context, keys []eventstore.Key) ([]bool, error) {
 	n := len(keys)
 	switch {

@@ -11,18 +11,18 @@ import (
 	"kindred/eventstore"
 )
 
-// Bounds of one commit. They keep it within a few milliseconds, for that is what
-// one client's import costs everyone else; a single request may be larger.
+// Bounds of one commit. They keep it within a few milliseconds, which is how long one
+// client's import makes everyone else wait; a single request may be larger.
 const (
 	// limit: log | one commit | {maxBatchRequests} appends, {maxBatchEvents} events, {maxBatchBytes B}
 	maxBatchRequests = 256
 	maxBatchEvents   = 512
 	maxBatchBytes    = 2 << 20
 
-	// While several clients append, one has no more than maxShare requests of
-	// maxShareBytes together, or one request, in a batch, and in every other batch
-	// none of those of whom so much waits: what the others wait for is then short.
-	// That is so until one has been alone for aloneAfter batches.
+	// While several clients append, a client has at most maxShare requests of maxShareBytes
+	// together in a batch, or one request. A client of which more waits has none in every
+	// other batch, so that others wait for short batches. This ends once a client has been
+	// alone for aloneAfter batches.
 	// limit: log | appends of one client in a commit, while others append | {maxShare} of {maxShareBytes B} together, or one
 	maxShare      = 64
 	maxShareBytes = maxBatchBytes / 8
@@ -266,9 +266,9 @@ func (q *queue) sweep(next int) {
 	q.rotation = kept
 }
 
-// awaitCallers gives the callers of the last batch, just answered, the chance to come
-// back with their next appends before the next batch leaves without them. It
-// ends when as many wait, or none came while others ran.
+// awaitCallers waits for the callers of the last batch, which were just answered, to come
+// back with their next appends, so that the next batch takes these along. It ends when as
+// many wait as were answered, or when none came while other goroutines ran.
 func (q *queue) awaitCallers(last int) {
 	for before := -1; ; runtime.Gosched() {
 		q.mu.Lock()
