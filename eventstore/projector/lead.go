@@ -6,5 +6,5 @@ import "context"
 // until ctx ends; then it returns nil. The context of the work ends with the
 // lease; work that returns before rests and is begun again.
 func (r *Runner) Lead(ctx context.Context, name string, work func(context.Context) error) error {
-	return r.campaign(ctx, name, func(ctx context.Context, _ lease) error { return work(ctx) })
+	return r.terms(ctx, name, func(ctx context.Context, _ lease) error { return work(ctx) })
 }

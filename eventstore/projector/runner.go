@@ -57,7 +57,7 @@ type Runner struct {
 // it returns nil. It fails with ErrRestored, and a sentence that says what to
 // do, when the log does not fit the projection's checkpoint.
 func (r *Runner) Run(ctx context.Context, p Projection) error {
-	return r.campaign(ctx, ID(p), func(ctx context.Context, l lease) error {
+	return r.terms(ctx, ID(p), func(ctx context.Context, l lease) error {
 		leader, err := r.begin(ctx, p, ID(p), l)
 		if err != nil {
 			model, _ := p.(ReadModel)
@@ -67,9 +67,9 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 	})
 }
 
-// campaign waits for a lease and works under it, again and again, until ctx
+// terms waits for a lease and works under it, term after term, until ctx
 // ends or the log does not fit.
-func (r *Runner) campaign(ctx context.Context, name string, work func(context.Context, lease) error) error {
+func (r *Runner) terms(ctx context.Context, name string, work func(context.Context, lease) error) error {
 	var failed backoff.Backoff
 	unreachable := backoff.Backoff{Most: standbyPoll}
 	for ctx.Err() == nil {

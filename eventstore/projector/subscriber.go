@@ -89,7 +89,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, policy string) (<-chan *mess
 	s.running.Go(func() {
 		defer close(f.out)
 		defer cancel()
-		if err := s.Runner.campaign(ctx, f.projectionID, f.lead); err != nil {
+		if err := s.Runner.terms(ctx, f.projectionID, f.lead); err != nil {
 			s.Runner.Metrics.stops(f.projectionID, true)
 			s.Runner.Logger.ErrorContext(ctx, "policy refuses to run", "policy", policy, "error", err)
 		}
