@@ -10,8 +10,8 @@ import (
 	"kindred/domain/id"
 )
 
-// Scopes of a token, as api.md lists them. Which endpoint needs which stands
-// in the contract's OpenAPI description.
+// The scopes of a token. The contract (httpapi/openapi.yaml) says which operation needs
+// which.
 const (
 	ScopeAdmin    = "admin"
 	ScopeRead     = "read"

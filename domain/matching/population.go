@@ -1,19 +1,20 @@
-// Package matching finds the users of one client that are most like a given
-// one, and says why: every score is the sum of the terms that come with it.
+// Package matching finds the users of one client that are most like a given one, and says
+// why: every score is the sum of the terms that come with it.
 //
-// The score is the weighted similarity of Gower (1971): for each trait a
-// similarity in 0..1, and of those the weighted mean. A trait that one of the two
-// has not said counts as alike as two random users are: else who says little would
-// be like everybody. What neither has said does not count: else who says little would
-// be like nobody. Of that counts as much as makes a fifth of all weights. The score is
-// symmetric, lies in 0..1, and is 1 between a user who says a fifth and itself.
-// Who shares no trait is no match.
+// The score is the weighted similarity of Gower (1971): for each trait a similarity in
+// 0..1, and of those the weighted mean. A trait that only one of the two has counts as
+// alike as two random users are in it; otherwise a user with few traits would be like
+// everybody. A trait that neither has does not count; otherwise a user with few traits
+// would be like nobody. Where what counts is less than a fifth of all weights, traits that
+// neither has are added up to a fifth, as alike as two random users are. The score is
+// symmetric, lies in 0..1, and is 1 between a user and itself where its traits have a fifth
+// of all weights. Two users without a trait in common are no match.
 //
-// A [Population] first bounds every user's score from above in whole numbers,
-// column by column, and then scores the few that can still be among the best in
-// float64; the bound is never below the score, so nothing is missed. Its answers
-// are exact, unless it was partitioned: then it looks at those groups of users
-// alone that hold nearly all of what there is to be found.
+// A [Population] first bounds every user's score from above in whole numbers, column by
+// column, and then scores the few that can still be among the best in float64. The bound is
+// never below the score, so nothing is missed. The answers are exact, unless the population
+// was partitioned: then only those groups of users are looked at that hold nearly all of
+// the best.
 package matching
 
 import (

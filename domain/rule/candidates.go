@@ -16,7 +16,8 @@ const (
 	widening = 8
 )
 
-// Filter is rules that leave of users those whom they name, for one answer.
+// Filter restricts one answer by what its request asks for and by the match rule. It leaves
+// those of some users whom all of these name, and counts the steps that this takes.
 type Filter struct {
 	*Rule             // what was asked for; nil: everybody
 	Always  *Rule     // of pairs, and both ways: it names each as seen by the other; nil: everybody
@@ -50,8 +51,8 @@ func Among(asked Filter, matchRule string, bounds Bounds) (*Filter, error) {
 	return &asked, nil
 }
 
-// MatchBreaches lists what a match rule reads beyond its bounds, decided since it was written:
-// with any, nothing is matched.
+// MatchBreaches lists what a match rule reads beyond its bounds, which may have changed
+// since it was written. As long as there is any, nothing is matched.
 func MatchBreaches(matchRule string, bounds Bounds) ([]Breach, error) {
 	r, err := always(matchRule)
 	if err != nil {
@@ -72,8 +73,8 @@ func always(matchRule string) (*Rule, error) {
 	return r, nil
 }
 
-// Lasting are rules of users, by their texts: whom one of them leaves out the filter does,
-// whoever looks at it.
+// Lasting are the texts of rules of users. Whom one of them does not name, the filter does
+// not name either, whoever the viewer is.
 func (f *Filter) Lasting() []string {
 	if f == nil {
 		return nil
@@ -87,12 +88,13 @@ func (f *Filter) Lasting() []string {
 	return texts
 }
 
-// Lasts says that the filter names all whom its lasting rules name.
+// Lasts says whether the filter names exactly whom its lasting rules name.
 func (f *Filter) Lasts() bool {
 	return f != nil && f.Rule != nil && f.lasts && f.Always == nil && f.Segment == ""
 }
 
-// Names says whether the filter surely names whom it took so many steps to read.
+// Names says whether the filter surely names a user. read is the steps that it took to read
+// the user.
 func (f *Filter) Names(facts *Facts, read int) bool {
 	f.steps += read
 	if facts.Now.Before(f.Now) {
@@ -115,13 +117,14 @@ func (f *Filter) holds(r *Rule, facts *Facts) bool {
 	return truth == True
 }
 
-// Exhausted says that it took as many steps as it may: it is to judge nobody any more.
+// Exhausted says whether the filter has taken as many steps as it may. Then it must judge
+// nobody any more.
 func (f *Filter) Exhausted() bool { return f.steps >= maxFilterSteps }
 
-// Widen looks for so many users whom the filter names among the best: among twice as
-// many first, then among more of them. Look judges so many of the best, and says how many
-// there are, and how many of these are named. Truncated says that more may be named
-// behind those that were looked at.
+// Widen looks for limit users whom the filter names among the best matches: first among
+// twice as many, then among more. look judges that many of the best; it returns how many
+// there are, and how many of them are named. truncated says that more may be named among
+// those that were not looked at.
 func (f *Filter) Widen(limit int, look func(best int) (there, named int, err error)) (truncated bool, err error) {
 	for best := min(2*limit, maxCandidates); ; best = min(best*widening, maxCandidates) {
 		there, named, err := look(best)

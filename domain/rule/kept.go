@@ -8,8 +8,8 @@ import (
 	"cel.dev/cel-go/parser"
 )
 
-// lasting are the functions whose answers change with a user's traits alone. Windows of
-// time, segments and whatever else is not named here may change beside them.
+// lasting are the functions whose answers change only with a user's traits. Others, such as
+// windows of time and segments, may change without these.
 var lasting = []string{
 	operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot, operators.Conditional, operators.NotStrictlyFalse,
 	operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
@@ -17,12 +17,9 @@ var lasting = []string{
 	"size", "contains", "startsWith", "endsWith", "matches", "distance_km", "timestamp", "bucket",
 }
 
-// Lasting are the parts of the rule that hold of all whom it names, and change with the
-// traits of the user alone, nobody's who looks at it: rules of users, by their texts. What
-// they leave out the rule leaves out.
-func (r *Rule) Lasting() []string { return slices.Clone(r.lasting) }
-
-// lastingOf finds them among the parts that must all hold; whole says that there are no others.
+// lastingOf finds the parts of a rule, as texts of rules of users, without which it names
+// nobody, and which depend on the user's own traits alone, not on the viewer. whole says
+// that the rule has no other parts.
 func lastingOf(source *ast.AST, e ast.Expr) (texts []string, whole bool) {
 	if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.LogicalAnd {
 		whole = true

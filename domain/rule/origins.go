@@ -10,17 +10,19 @@ import (
 	"kindred/domain/traits"
 )
 
-// origin is a path of the traits, of whomever, at which what a rule looks at may stand, however it came
-// there: through a list in the rule, `? :`, dyn or an element of a list, which stands where the list does.
-// What is sensitive is refused by it. The path of all traits is "".
+// origin is a path of somebody's traits that a rule looks at, by whatever way: directly,
+// through a list in the rule, `? :`, dyn, or an element of a list, which has the path of
+// the list. The path of all traits is "". Rules are refused by the origins that are
+// sensitive.
 type origin struct {
 	read
 	whole  bool // with all that is below it
 	likely bool // sensitive, by its name: it takes some 10 µs to tell
 }
 
-// sensitive are the paths among what is looked at that are, as a client has decided, or else as their names
-// say. What is below a path that is looked at as a whole has names that no rule tells.
+// sensitive are those of the paths looked at that are sensitive: as the client has decided,
+// or else by their names. Where a path is looked at with all that is below it, the rule
+// names none of what is below, so only decisions count there.
 func (o origin) sensitive(decided map[string]bool) (paths []string) {
 	if o.name != "" && traits.Sensitive(o.name, o.likely, decided) {
 		return []string{o.name}

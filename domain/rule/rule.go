@@ -194,9 +194,9 @@ func (r *Rule) ReadsExternalID() bool {
 	return slices.ContainsFunc(r.others, func(other read) bool { return other.name == "user.external_id" })
 }
 
-// Touched lists what a change of a user's traits may touch that the rule reads, each once: a
-// [Trait] of its members, [AllTraits] and [UpdatedAt]. It judges users alike in whom
-// nothing of that differs, at one time.
+// Touched lists what the rule reads that a change of a user's traits may change, each once:
+// a [Trait] for each of its members, [AllTraits] and [UpdatedAt]. At one time the rule says
+// the same of two users who do not differ in any of these.
 func (r *Rule) Touched() []string { return r.touched }
 
 func (r *reads) ofTraits() (touched []string) {
@@ -310,8 +310,9 @@ func (r *Rule) Judge(facts *Facts) Truth {
 	return truth
 }
 
-// JudgeUntil is Judge, the earliest moment at which time alone may change that (zero:
-// never; what another segment says is left out of it), and what it took, in steps.
+// JudgeUntil is Judge. It also returns the earliest moment at which time alone may change
+// the truth (zero: never; what other segments say is not counted), and the steps that it
+// took.
 func (r *Rule) JudgeUntil(facts *Facts) (truth Truth, until time.Time, steps int) {
 	return r.judge(begin(facts, r.most))
 }

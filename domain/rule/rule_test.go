@@ -643,10 +643,11 @@ func TestWhatLastsOfARule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if filter := (&rule.Filter{Rule: parsed}); filter.Lasts() != (len(lasting) == 3) {
+		filter := &rule.Filter{Rule: parsed}
+		if filter.Lasts() != (len(lasting) == 3) {
 			t.Errorf("%s: it lasts: %v", text, filter.Lasts())
 		}
-		got := parsed.Lasting()
+		got := filter.Lasting()
 		slices.Sort(got)
 		slices.Sort(lasting)
 		if strings.ReplaceAll(strings.Join(got, " & "), ".0", "") != strings.ReplaceAll(strings.Join(lasting, " & "), ".0", "") {

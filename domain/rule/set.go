@@ -62,8 +62,8 @@ func (s *Set) Add(r *Rule) InSet {
 	return in
 }
 
-// Guard is the comparison that the rule needs and that most other rules of the set do, by its
-// number; 0 is of a rule that needs none. It is known once all rules were added.
+// Guard is the number of the comparison, among those that the rule needs, that the most
+// rules of the set need; 0: the rule needs none. It is known once all rules were added.
 func (r InSet) Guard() (guard int) {
 	for _, number := range r.needed {
 		if guard == 0 || r.set.needs[number] > r.set.needs[guard-1] {
@@ -73,8 +73,8 @@ func (r InSet) Guard() (guard int) {
 	return guard
 }
 
-// Excludes says that none of the rules with a guard is true of a user, whatever time it is, and what
-// it took to see that, in steps.
+// Excludes says whether a guard is false of a user, whatever time it is, so that no rule
+// with this guard is true. It also returns the steps that this took.
 func (s *Set) Excludes(guard int, facts *Facts) (is bool, steps int) {
 	if guard == 0 {
 		return false, 0
@@ -86,8 +86,9 @@ func (s *Set) Excludes(guard int, facts *Facts) (is bool, steps int) {
 	return s.never[guard-1] == s.user, j.steps
 }
 
-// begin begins a judgement by the set. Where the facts ask for another segment, its rule is judged
-// meanwhile, by another one.
+// begin begins a judgement by the set. It uses the idle one again. Where facts ask for
+// another segment, that segment's rule is judged while this judgement is in use, so it gets
+// one of its own.
 func (s *Set) begin(facts *Facts) *judgement {
 	j := s.idle
 	s.idle = nil
@@ -114,8 +115,9 @@ func needed(l logic) (parts []int) {
 	return parts
 }
 
-// Excluded says that the rule is not true of the user, whatever time it is, as another rule of
-// the set has found of a comparison that it needs. It does not say when it is.
+// Excluded says whether another rule of the set has found that a comparison which this rule
+// needs is false of the user, whatever time it is. Then this rule is not true. If it says
+// no, the rule may still not be true.
 func (r InSet) Excluded() bool {
 	for _, number := range r.needed {
 		if r.set.never[number] == r.set.user {
@@ -125,7 +127,7 @@ func (r InSet) Excluded() bool {
 	return false
 }
 
-// Next begins with another user, or with other facts of one.
+// Next begins with another user, or with other facts of the same user.
 func (s *Set) Next() { s.user++ }
 
 // Forget keeps no facts of the last user.

@@ -34,7 +34,7 @@ func TestPartsOfFiltersAreKeptUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within := event.Within{Lasting: filter.Lasting()}
+	within := event.Within{Lasting: (&rule.Filter{Rule: filter}).Lasting()}
 	if len(within.Lasting) != 2 {
 		t.Fatalf("what lasts is %q", within.Lasting)
 	}
