@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"kindred/commands"
 	"kindred/commands/policies"
 	"kindred/dispatcher"
 	"kindred/eventstore/projector"
@@ -39,11 +40,10 @@ type Hashing struct {
 // Serve runs the roles of this process until ctx ends or one of them fails.
 // Once it serves, it tells ready what it is configured as, with the addresses it
 // really listens on.
-// Faults: account_unknown, api_key_unknown, building, busy, campaign_not_running, campaign_unknown,
-// catching_up, consent_layer_unknown, frequency_capped, idempotency_key_reused, import_unknown,
-// impression_unknown, in_flight, invalid, not_in_audience, population_too_large, projection_unknown,
-// quarantined, read_too_slow, segment_unknown, stale, too_large, too_many_engagements, unavailable,
-// unverifiable, user_unknown.
+// Faults: building, busy, campaign_not_running, campaign_unknown, catching_up, client_unknown,
+// frequency_capped, idempotency_key_reused, impression_unknown, in_flight, invalid, not_in_audience,
+// population_too_large, projection_unknown, quarantined, read_too_slow, stale, too_large,
+// too_many_engagements, unavailable, unverifiable, user_unknown.
 func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hashing, ready func(Config)) error {
 	listener, measures, err := listen(ctx, &config)
 	if err != nil {
@@ -91,21 +91,7 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 		group.Go(func() error { return a.rebuilds().Run(behind) })
 	}
 	if config.has(RolePolicies) {
-		queue := projections.MatchQueue{Reader: a.Reader()}
-		metrics := policies.NewMetrics(a.metrics)
-		run := policies.Policies{
-			Commands: c, Claims: projections.Claims{Reader: a.Reader()}, Matching: queue, Sandboxes: projections.Sandboxes{Reader: a.Reader()},
-			RecordEndings:  func(ctx context.Context) (bool, error) { return dispatcher.Endings{Pool: a.Pool}.Record(ctx, c) },
-			DisableFailing: func(ctx context.Context) error { return dispatcher.DisableFailing(ctx, a.Pool, c) },
-			Campaigns:      projections.Campaigns{Reader: a.Reader()}, Segments: segments.New(a.Reader()), Now: time.Now, Logger: logger, Metrics: metrics,
-			NoneBuilding: &projector.NegativeCache{Progress: a.Progress, Of: segments.Model{}},
-			Subscriber:   &projector.Subscriber{Runner: a.Runner, Wants: policies.Wants},
-		}
-		group.Go(func() error { return a.Runner.Run(behind, queue) })
-		group.Go(func() error { return run.Run(behind) })
-		group.Go(func() error { return a.clustering(c, metrics).Run(behind) })
-		group.Go(func() error { return a.imports(c).Run(behind) })
-		group.Go(func() error { return a.Rotation().Run(behind) })
+		a.runPolicies(behind, group, c)
 	}
 	if config.has(RoleDispatcher) {
 		a.dispatch(behind, group, guard)
@@ -129,15 +115,7 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 		if err != nil {
 			return errors.Join(err, stopped(stop, group))
 		}
-		group.Go(func() error { return w.keyring.Run(behind) })
-		group.Go(func() error { return w.revocations.Run(behind) })
-		group.Go(func() error { w.repeats.Run(behind, logger); return nil })
-		group.Go(func() error { w.requests.Run(behind); return nil })
-		group.Go(func() error { w.feeds.Run(behind, logger); return nil })
-		group.Go(func() error { w.auditor.Run(behind); return nil })
-		group.Go(func() error { w.states.Run(behind); return nil })
-		group.Go(func() error { w.streams.Run(behind); return nil })
-		group.Go(func() error { w.follows.Run(behind); return nil })
+		w.run(behind, group, logger)
 		for _, ends := range []context.Context{ctx, behind} { // streams end before the server waits for its requests
 			defer context.AfterFunc(ends, w.follows.Stop)() //nolint:contextcheck // it ends what is under way, whatever the context
 		}
@@ -153,6 +131,25 @@ func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hash
 	err = errors.Join(a.serveHTTP(ctx, behind, listener, handler), stopped(stop, group))
 	logger.InfoContext(ctx, "stopped")
 	return err
+}
+
+// runPolicies runs what the role policies does, in group until ctx ends.
+func (a *App) runPolicies(ctx context.Context, group *errgroup.Group, c *commands.Commands) {
+	queue := projections.MatchQueue{Reader: a.Reader()}
+	metrics := policies.NewMetrics(a.metrics)
+	run := policies.Policies{
+		Commands: c, Claims: projections.Claims{Reader: a.Reader()}, Matching: queue, Sandboxes: projections.Sandboxes{Reader: a.Reader()},
+		RecordEndings:  func(ctx context.Context) (bool, error) { return dispatcher.Endings{Pool: a.Pool}.Record(ctx, c) },
+		DisableFailing: func(ctx context.Context) error { return dispatcher.DisableFailing(ctx, a.Pool, c) },
+		Campaigns:      projections.Campaigns{Reader: a.Reader()}, Segments: segments.New(a.Reader()), Now: time.Now, Logger: a.logger, Metrics: metrics,
+		NoneBuilding: &projector.NegativeCache{Progress: a.Progress, Of: segments.Model{}},
+		Subscriber:   &projector.Subscriber{Runner: a.Runner, Wants: policies.Wants},
+	}
+	group.Go(func() error { return a.Runner.Run(ctx, queue) })
+	group.Go(func() error { return run.Run(ctx) })
+	group.Go(func() error { return a.clustering(c, metrics).Run(ctx) })
+	group.Go(func() error { return a.imports(c).Run(ctx) })
+	group.Go(func() error { return a.Rotation().Run(ctx) })
 }
 
 // listen opens the ports before anything else is started, and writes down the

@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
 
 	"kindred/commands"
 	"kindred/commands/policies"
@@ -86,6 +88,20 @@ type web struct {
 	streams     *streams.Streams
 }
 
+// run does the work of the API that goes on between requests, in group until ctx ends.
+func (w *web) run(ctx context.Context, group *errgroup.Group, logger *slog.Logger) {
+	group.Go(func() error { return w.keyring.Run(ctx) })
+	group.Go(func() error { return w.revocations.Run(ctx) })
+	group.Go(func() error { w.repeats.Run(ctx, logger); return nil })
+	group.Go(func() error { w.requests.Run(ctx); return nil })
+	group.Go(func() error { w.feeds.Run(ctx, logger); return nil })
+	group.Go(func() error { w.auditor.Run(ctx); return nil })
+	group.Go(func() error { w.states.Run(ctx); return nil })
+	group.Go(func() error { w.streams.Run(ctx); return nil })
+	group.Go(func() error { w.follows.Run(ctx); return nil })
+}
+
+// Reader reads the read models.
 func (a *App) Reader() readmodel.Reader {
 	return readmodel.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault, Judging: a.judging}
 }
@@ -94,7 +110,7 @@ func (a *App) revocations() projections.Revocations {
 	return projections.Revocations{Reader: readmodel.Reader{Pool: a.control}}
 }
 
-// keyring opens the keys that sign tokens.
+// Keyring opens the keys that sign tokens.
 func (a *App) Keyring(ctx context.Context) (*auth.Keyring, error) {
 	keyring := &auth.Keyring{
 		Pool: a.Pool, Secrets: a.Vault, TokenTTL: a.Config.TokenTTL,
@@ -103,7 +119,7 @@ func (a *App) Keyring(ctx context.Context) (*auth.Keyring, error) {
 	return keyring, keyring.Open(ctx)
 }
 
-// auditor opens the history of clients and the keys that sign it.
+// Auditor opens the history of clients and the keys that sign it.
 func (a *App) Auditor(ctx context.Context) (*auditing.Auditor, error) {
 	auditor := &auditing.Auditor{
 		History: projections.History{Reader: a.Reader()}, Log: a.Log, Secrets: a.Vault,
@@ -112,7 +128,7 @@ func (a *App) Auditor(ctx context.Context) (*auditing.Auditor, error) {
 	return auditor, auditor.Open(ctx)
 }
 
-// traveller shows clients as they were.
+// Traveller shows clients as they were.
 func (a *App) Traveller() *travel.Traveller {
 	return travel.New(travel.Sources{
 		Runner: a.Runner, History: projections.History{Reader: a.Reader()}, Log: a.Log, Now: time.Now, Logger: a.logger,
