@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"kindred/domain/id"
+	"kindred/domain/matching"
 	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/panics"
@@ -55,30 +56,8 @@ func (p *Populations) keep(ctx context.Context, w wanted) (err error) {
 		return fmt.Errorf("read a part of a filter: %w", err)
 	}
 	building, reached := w.text+" …", eventstore.Start
-	names := make(map[string]bool, keptAtOnce)
-	judge := func() error {
-		for change, err := range p.Users.AllChanged(ctx, w.client, &reached) {
-			if err != nil {
-				return err
-			}
-			if change.Traits == nil {
-				continue
-			}
-			facts, err := lastingFacts(w.client, change)
-			if err != nil {
-				return err
-			}
-			if names[string(change.ID)] = parsed.Judge(facts) == rule.True; len(names) == keptAtOnce {
-				users.Mark(building, names)
-				clear(names)
-			}
-		}
-		users.Mark(building, names)
-		clear(names)
-		return nil
-	}
 	users.Unmark(building)
-	if err := judge(); err != nil {
+	if err := p.judgeChanged(ctx, w.client, users, building, parsed, &reached); err != nil {
 		users.Unmark(building)
 		return err
 	}
@@ -89,7 +68,7 @@ func (p *Populations) keep(ctx context.Context, w wanted) (err error) {
 	if pop.users != users {
 		return nil // it was replaced; its marks go with it
 	}
-	if err := judge(); err != nil {
+	if err := p.judgeChanged(ctx, w.client, users, building, parsed, &reached); err != nil {
 		users.Unmark(building)
 		return err
 	}
@@ -105,5 +84,29 @@ func (p *Populations) keep(ctx context.Context, w wanted) (err error) {
 		pop.forget(w.text)
 		return err
 	}
+	return nil
+}
+
+// judgeChanged judges the users that have changed since reached by a rule, and marks those
+// whom it names. It moves reached on.
+func (p *Populations) judgeChanged(ctx context.Context, client id.Client, users *matching.Population, mark string, by *rule.Rule, reached *eventstore.Position) error {
+	names := make(map[string]bool, keptAtOnce)
+	for change, err := range p.Users.AllChanged(ctx, client, reached) {
+		if err != nil {
+			return err
+		}
+		if change.Traits == nil {
+			continue
+		}
+		facts, err := lastingFacts(client, change)
+		if err != nil {
+			return err
+		}
+		if names[string(change.ID)] = by.Judge(facts) == rule.True; len(names) == keptAtOnce {
+			users.Mark(mark, names)
+			clear(names)
+		}
+	}
+	users.Mark(mark, names)
 	return nil
 }
