@@ -83,24 +83,8 @@ type publicClient struct {
 
 // Apply changes the model by a batch of events.
 func (PublicEvents) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
-	clients := map[id.Client]*publicClient{}
-	for _, r := range batch {
-		if (PublicEvents{}).Wants(r.Type) {
-			clients[r.Client] = &publicClient{client: r.Client}
-		}
-	}
-	if len(clients) == 0 {
-		return nil
-	}
-	rows, err := tx.Query(ctx, selectPublicClients, readmodel.Texts(readmodel.SortedKeys(clients)))
-	if err != nil {
-		return err
-	}
-	var known publicClient
-	if _, err := pgx.ForEachRow(rows, []any{&known.client, &known.external, &known.reached}, func() error {
-		*clients[known.client] = known
-		return nil
-	}); err != nil {
+	clients, err := publicClients(ctx, tx, batch)
+	if err != nil || len(clients) == 0 {
 		return err
 	}
 	type row struct {
@@ -147,6 +131,29 @@ func (PublicEvents) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 		readmodel.Column(changed, func(c *publicClient) bool { return c.external }),
 		readmodel.Column(changed, func(c *publicClient) time.Time { return c.reached }),
 	)
+}
+
+// publicClients reads what is known of the clients whose events in a batch concern the model.
+func publicClients(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (map[id.Client]*publicClient, error) {
+	clients := map[id.Client]*publicClient{}
+	for _, r := range batch {
+		if (PublicEvents{}).Wants(r.Type) {
+			clients[r.Client] = &publicClient{client: r.Client}
+		}
+	}
+	if len(clients) == 0 {
+		return nil, nil
+	}
+	rows, err := tx.Query(ctx, selectPublicClients, readmodel.Texts(readmodel.SortedKeys(clients)))
+	if err != nil {
+		return nil, err
+	}
+	var known publicClient
+	_, err = pgx.ForEachRow(rows, []any{&known.client, &known.external, &known.reached}, func() error {
+		*clients[known.client] = known
+		return nil
+	})
+	return clients, err
 }
 
 // PublicEvent is an event as a client is told of it.
