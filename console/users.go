@@ -265,6 +265,31 @@ func (p *page) user() error {
 	if err := p.feed(data, user); err != nil {
 		return err
 	}
+	if err := p.layersOfUser(data, user); err != nil {
+		return err
+	}
+	segments, err := p.api.Segments.ListOfUser(ctx, user.ID)
+	if err != nil {
+		return err
+	}
+	data["Segments"] = segments.Segments
+	if p.who.has("admin") || p.who.has("audit") {
+		if err := p.past(data, user); err != nil {
+			return err
+		}
+	}
+	if p.who.Admin() {
+		if err := p.timeline(data, user); err != nil {
+			return err
+		}
+	}
+	return p.show("user", "Users", user.ExternalID, data)
+}
+
+// layersOfUser adds what the user has said of each consent layer, and in which cluster it
+// is, or would be, under those that it has granted.
+func (p *page) layersOfUser(data map[string]any, user *kindred.User) error {
+	ctx := p.r.Context()
 	layers, _, err := collect(p.api.Consent.ListLayers(ctx, kindred.ListConsentLayersParams{}), 20)
 	if err != nil {
 		return err
@@ -308,29 +333,19 @@ func (p *page) user() error {
 		would = append(would, one)
 	}
 	data["Would"] = would
-	segments, err := p.api.Segments.ListOfUser(ctx, user.ID)
-	if err != nil {
-		return err
-	}
-	data["Segments"] = segments.Segments
-	if p.who.has("admin") || p.who.has("audit") {
-		if err := p.past(data, user); err != nil {
-			return err
-		}
-	}
-	if !p.who.Admin() {
-		return p.show("user", "Users", user.ExternalID, data)
-	}
-	happened, err := p.api.Users.GetTimelinePage(ctx, user.ID, kindred.GetTimelineParams{Limit: new(int64(20)), Cursor: p.r.URL.Query().Get("cursor")})
+	return nil
+}
+
+// timeline adds a page of what happened to the user.
+func (p *page) timeline(data map[string]any, user *kindred.User) error {
+	happened, err := p.api.Users.GetTimelinePage(p.r.Context(), user.ID, kindred.GetTimelineParams{Limit: new(int64(20)), Cursor: p.r.URL.Query().Get("cursor")})
 	if err == nil {
 		data["Timeline"], data["Next"] = happened.Data, next("users/"+url.PathEscape(user.ID), p.r.URL.Query(), happened.NextCursor)
-		if data["Names"], data["Actors"], err = p.called(happened.Data); err != nil {
-			return err
-		}
-	} else if data["NoTimeline"], err = notNow(err); err != nil {
+		data["Names"], data["Actors"], err = p.called(happened.Data)
 		return err
 	}
-	return p.show("user", "Users", user.ExternalID, data)
+	data["NoTimeline"], err = notNow(err)
+	return err
 }
 
 // feed adds what a feed would show, once it is asked for: of many users that takes as long
