@@ -41,9 +41,6 @@ type Grown struct {
 // Name of the read model.
 func (History) Name() string { return "history" }
 
-// Version of the read model's tables.
-func (History) Version() int { return 1 }
-
 // Verbatim: events are entered as they are stored, whatever they say.
 func (History) Verbatim() {}
 
@@ -53,6 +50,9 @@ func (History) Gapless() {}
 // Lasting implements [projector.Lasting]: a head that somebody kept says as much of a
 // client that was deleted.
 func (History) Lasting() {}
+
+// Version of the read model's tables.
+func (History) Version() int { return 1 }
 
 // Schema of the read model. Nodes are kept of every nodeStep-th level alone;
 // those between follow from at most eight of them.

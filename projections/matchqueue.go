@@ -52,13 +52,13 @@ const (
 // Name of the projection.
 func (MatchQueue) Name() string { return "match_queue" }
 
-// Version means nothing for what is no read model.
-func (MatchQueue) Version() int { return 1 }
-
 // Wants says which events the queue follows.
 func (MatchQueue) Wants(t string) bool {
 	return t == "client.settings_changed" || t == "client.deleted" || strings.HasPrefix(t, "end_user.")
 }
+
+// Version means nothing: the queue is no read model.
+func (MatchQueue) Version() int { return 1 }
 
 const (
 	enabledSweeps = `SELECT client FROM match_sweeps WHERE enabled AND client = ANY($1)`

@@ -36,11 +36,11 @@ func (Revocations) Wants(t string) bool {
 	return false
 }
 
-// Version of the read model's tables.
-func (Revocations) Version() int { return 2 }
-
 // Lasting implements [projector.Lasting]: the tokens of a client that was deleted are void.
 func (Revocations) Lasting() {}
+
+// Version of the read model's tables.
+func (Revocations) Version() int { return 2 }
 
 // Schema of the read model.
 func (Revocations) Schema() string {
