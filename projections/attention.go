@@ -8,8 +8,8 @@ import (
 	"kindred/projections/readmodel"
 )
 
-// What needs somebody, as the models know it that keep it. None of these waits for a
-// model: it is asked for most where one is behind.
+// What needs attention, each from the model that keeps it. These queries wait for no model,
+// since they are asked most when one is behind.
 
 const driftingClusters = `
 SELECT c.id, c.layer, d.run, d.severity, d.at FROM clusters c

@@ -28,12 +28,12 @@ func (n *externalName) open(ctx context.Context, r readmodel.Reader, client id.C
 	return r.Open(ctx, n.key, string(user), n.external, client, eventstore.UserStream(client, user), "external_id")
 }
 
-// listWithExternalIDs reads a page of a list of users, with the external ids that the
-// users model knows. A statement selects the fields of items and then those of
-// externalName; its last arguments are those of the page. about says whom an item is
-// about, where the external id goes, and its place in the list. Where the users
-// model does not know one of the users yet, the rows are read again once it has
-// caught up. Users who were erased just now are left out.
+// listWithExternalIDs reads a page of a list of items about users, with the users' external
+// ids from the users model. The statement sql selects the fields of an item and then those
+// of externalName; its last arguments are those of the page. about returns the user of an
+// item, where its external id goes, and its place in the list. Where the users model does
+// not know one of the users yet, the rows are read again once it has caught up. Items about
+// users who were erased just now are left out.
 func listWithExternalIDs[T any](ctx context.Context, r readmodel.Reader, of projector.Projection, client id.Client, eventual bool, page readmodel.Page,
 	sql string, args []any, fields func(*T) []any, about func(*T) (user id.User, external *string, place eventstore.Position),
 ) ([]T, error) {

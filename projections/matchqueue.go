@@ -17,14 +17,13 @@ import (
 	"kindred/projections/readmodel"
 )
 
-// MatchQueue holds the users whose matches are to be computed automatically:
-// those who were there when their client began to want it, and those who were
-// created or changed while it did. A user stands in it once, however often it
-// has changed. Clients take turns.
+// MatchQueue holds the users whose matches are to be computed automatically: those who were
+// there when their client turned this on, and those who were created or changed since. A
+// user stands in it once, however often it has changed. Clients take turns.
 type MatchQueue struct {
 	readmodel.Reader
-	// SilentThrough is where in the log begins what is to be matched: up to
-	// there it was another's to match.
+	// SilentThrough is a position of the log: events up to there queue nobody. Another
+	// kindred, from which the log was copied, has matched for them.
 	SilentThrough eventstore.Position
 }
 
@@ -205,12 +204,10 @@ type QueuedUser struct {
 	Event    id.Event
 }
 
-// Take has the users of one client matched that have waited longest: match is
-// told what the client wants, who it is and which event calls for it, and
-// returns how many matches were recorded. Any number of processes may take
-// batches at once; one client has one batch at a time, and rests after it for as
-// long as the matches it recorded are worth. A batch that a crash cut short is
-// taken again. Take is false where nobody waits.
+// Take has match called for those users of one client who have waited longest. Any number
+// of processes may call it at once; a client has one batch at a time. After a batch the
+// client rests for as long as the matches that were recorded are worth. A batch that a
+// crash cut short is taken again. Take is false where nobody waits.
 func (m MatchQueue) Take(ctx context.Context, match MatchUser) (bool, error) {
 	return jobs.Queue{Pool: m.Pool, Kind: matchJobs, Lease: batchLease}.Turn(ctx,
 		func(ctx context.Context, job jobs.Job) (jobs.Outcome, error) { return m.batch(ctx, job.Client, match) })

@@ -167,7 +167,8 @@ type Counted struct {
 	Parts map[string]int64 // those that are not 0
 }
 
-// Users are there at a time where all are known that came and went before.
+// The number of users at a time follows from all who came and went before it, so a series
+// of users begins with the sum of those.
 var statisticSeries = `
 SELECT CASE WHEN s.slot >= $3 THEN date_trunc($4, s.slot, $5) END AS start, s.part, ` + capped(`sum(s.n)`) + ` AS n
 FROM statistics s WHERE s.client = $1 AND s.metric = $2 AND s.slot < $6`

@@ -37,8 +37,8 @@ type consentSet struct {
 	server  int64               // that they were read from
 	held    holding
 
-	// marking is held where who has granted, or who is there, changes with the marks of it; it is
-	// taken before mu, and guards the next.
+	// marking is held while those who have granted, or the users of the population, change
+	// together with the marks. It is locked before mu, and guards the next fields.
 	marking sync.Mutex
 	mark    string               // of users who have granted, in a population: no other set's
 	marked  *matching.Population // which has it; nil: none
@@ -79,7 +79,8 @@ func (c *consentSet) apply(page []projections.ConsentChange) {
 	}
 }
 
-// markIn has a population know who has granted by a mark, from now on.
+// markIn marks in a population who has granted, and keeps the marks up to date from then
+// on.
 func (c *consentSet) markIn(users *matching.Population) {
 	c.marking.Lock()
 	defer c.marking.Unlock()
@@ -100,8 +101,8 @@ func (c *consentSet) markIn(users *matching.Population) {
 	c.marked = users
 }
 
-// isThere marks a user that came into a population, or changed in it, as far as that knows who has
-// granted.
+// isThere marks a user that came into a population or changed in it, where the population
+// has the marks of this set.
 func (c *consentSet) isThere(users *matching.Population, user string) {
 	c.marking.Lock()
 	defer c.marking.Unlock()
@@ -110,7 +111,7 @@ func (c *consentSet) isThere(users *matching.Population, user string) {
 	}
 }
 
-// replace takes over what another set has read; no population is marked then.
+// replace takes over what another set has read. No population has its marks then.
 func (c *consentSet) replace(by *consentSet, server int64) {
 	c.marking.Lock()
 	defer c.marking.Unlock()

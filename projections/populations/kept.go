@@ -19,8 +19,8 @@ const (
 	keptFrom = 100
 )
 
-// asking notes that rules are asked for, returns those that are kept, and has the others
-// kept from soon on. pop is locked.
+// asking notes that rules are asked for, and returns those whose answers are kept. It
+// queues the others to be kept soon. pop is locked.
 func (p *Populations) asking(client id.Client, pop *population, texts []string) (marked []string) {
 	for _, text := range texts {
 		pop.askings++
@@ -34,8 +34,8 @@ func (p *Populations) asking(client id.Client, pop *population, texts []string) 
 	return marked
 }
 
-// keep judges all users by a rule and marks whom it names, beside requests. Who changes
-// meanwhile is judged again before anybody asks.
+// keep judges all users by a rule and marks whom it names, while requests go on. Users who
+// changed meanwhile are judged again before the marks count.
 func (p *Populations) keep(ctx context.Context, w wanted) (err error) {
 	defer panics.Catch(&err)
 	pop, found := p.clients.Peek(w.client)

@@ -39,16 +39,16 @@ type known struct {
 	layers       map[*consentSet]struct{} // of which the users are marked
 }
 
-// keptRule is a rule of users whose answers the population holds as marks, by its text. It is
-// brought up to date with the population.
+// keptRule is a rule of users whose answers the population holds as marks, under the rule's
+// text. Each change of a user brings them up to date.
 type keptRule struct {
 	*rule.Rule
 	used   int // when it was asked for last, in askings
 	judged int // users since then
 }
 
-// adopt takes over what the client has decided, where that needs no more than
-// is in memory.
+// adopt takes over the client's decisions about traits, where what is in memory suffices
+// for that; else it is false.
 func (pop *population) adopt(recorded projections.RecordedSchema) bool {
 	schema, ok := recorded.Schema()
 	if !ok || recorded.Learnt != pop.learnt || !pop.users.Reweigh(schema) {
@@ -58,8 +58,9 @@ func (pop *population) adopt(recorded projections.RecordedSchema) bool {
 	return true
 }
 
-// judge lets the kept rules judge a user that has changed, and marks what it has granted. One that has judged more users
-// since it was asked for than it would take to keep it anew is forgotten. pop is locked.
+// judge judges a user that has changed by the kept rules, and marks the layers that it has
+// granted. A kept rule is dropped once it has judged more users since it was last asked for
+// than it would take to keep it anew. pop is locked.
 func (pop *population) judge(client id.Client, change projections.UserChange) error {
 	if change.Traits == nil {
 		return nil

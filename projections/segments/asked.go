@@ -88,8 +88,8 @@ func (m Model) Among(ctx context.Context, client id.Client, segment id.Segment, 
 	return in, nil
 }
 
-// NamedAlone says whom of some users a filter surely names that knows no viewer; of those
-// that it leaves out it judged nobody.
+// NamedAlone says whom of some users a filter that needs no viewer surely names. Users that
+// are not in the result were not judged.
 // Faults: building, quarantined, stale.
 func (m Model) NamedAlone(ctx context.Context, client id.Client, eventual bool, filter *rule.Filter, users []id.User) (map[id.User]bool, error) {
 	named := make(map[id.User]bool, len(users))

@@ -51,7 +51,8 @@ const (
 	definedColumns = `s.id, s.name, s.rule, s.rule_event, k.id AS key, k.client_key, k.wrapped`
 )
 
-// segmentColumns are those of segments, with how many members a version has as counted says.
+// segmentColumns selects the columns of segments; counted is SQL for how many members a
+// version has.
 func segmentColumns(counted string) string {
 	return `
 SELECT ` + definedColumns + `, s.changed, s.created_at, s.updated_at, s.created_position,
@@ -61,7 +62,7 @@ SELECT ` + definedColumns + `, s.changed, s.created_at, s.updated_at, s.created_
 	s.layer, (SELECT v.blocked FROM segment_versions v WHERE v.client = $1 AND v.segment = s.id ORDER BY v.serves LIMIT 1) AS blocked`
 }
 
-// Each is a statement of its own, with the keys of the segments that it finds.
+// Each statement also reads the keys of the segments that it finds.
 var (
 	fromSegments   = ` FROM segments s` + readmodel.JoinKeyOf(`$1`, `s.id`) + ` WHERE s.client = $1`
 	listSegments   = unfolded + segmentColumns(membersOf) + fromSegments + ` AND s.created_position > $2 ORDER BY s.created_position LIMIT $3`
@@ -171,7 +172,7 @@ type Member struct {
 
 const (
 	blocksRead = 64
-	// memberBlocks are so many blocks, and then what changed since, of a user each.
+	// memberBlocks reads some blocks, and then what has changed since, a row for each user.
 	memberBlocks = `
 SELECT b.*, NULL::boolean AS is_in FROM (
 	SELECT b.block::bigint, b.members FROM segment_versions v JOIN segment_blocks b ON b.client = v.client AND b.version = v.number
@@ -230,8 +231,8 @@ func (m Model) Members(ctx context.Context, client id.Client, eventual bool, seg
 	return found, s.reached + afterAll, nil
 }
 
-// numbers are those of at most limit members from one on; next is where to go on, below
-// 0 at the end.
+// numbers returns the numbers of at most limit members, from a number on. next is the
+// number to go on with, below 0 at the end.
 func (m Model) numbers(ctx context.Context, client id.Client, segment id.Segment, from int64, limit int) (numbers []int64, next int64, err error) {
 	type row struct {
 		number int64 // of a block, or of a user
@@ -323,7 +324,8 @@ type Change struct {
 	Place      eventstore.Position // in the list of changes
 }
 
-// afterAll ends the place behind all changes of a position: users' ids stand before it.
+// afterAll ends a place that is behind all changes of a position: in the order of places,
+// ids of users stand before it.
 const afterAll = "/~"
 
 // changesRead is how many changes of all segments are looked through for a page of one's.
@@ -337,10 +339,11 @@ const (
 	erased  = "erased"
 )
 
-// told are the changes c of a version v.
+// told is SQL that is true of a change c that a version v tells.
 const told = `(c.erased OR v.number = ANY(c.entered) OR v.number = ANY(c.went))`
 
-// segmentChanges are those of a segment, and the last that was looked through, if there may be more.
+// segmentChanges reads the changes of a segment and, where there may be more, the last
+// change that was looked through.
 func segmentChanges(beyond, order string) string {
 	return `
 SELECT c.user_id, CASE WHEN NOT ` + told + ` THEN '' WHEN c.erased THEN '` + erased + `' WHEN v.number = ANY(c.entered) THEN '` + entered + `' ELSE '` + left + `' END,
@@ -357,11 +360,11 @@ var (
 	segmentChangesBefore = segmentChanges(`($3 = '' OR (position, user_id) < ($3, $4))`, "DESC")
 )
 
-// Changes returns what changed in a segment after a place, in order or the newest first,
-// whether there may be more, and where to go on: behind the last of them. The place is
-// of Members, or of Changes; without one it is where what is told begins. It fails with a fault of kind
-// Gone where that is not told any more, since it is too long ago, or another rule counts
-// since.
+// Changes returns what changed in a segment after a place, in order or the newest first. It
+// also returns whether there may be more, and the place to go on from. A place comes from
+// Members or from Changes; without one it begins with the oldest change that is kept. It
+// fails with a fault of kind Gone where changes after the place are not told any more: it
+// is too long ago, or another rule has replaced the one of then.
 // Faults: building, cursor_expired, quarantined, segment_building, segment_unknown, stale.
 func (m Model) Changes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, newest bool, page readmodel.Page) (
 	found []Change, more bool, next eventstore.Position, err error,
@@ -424,7 +427,8 @@ type ChangesAfter struct {
 	After   eventstore.Position
 }
 
-// A segment that is not there, or whose changes begin anew, has changed, too.
+// segmentsChanged also says yes of a segment that is not there, or whose changes begin
+// anew.
 const segmentsChanged = `
 SELECT v.number IS NULL OR s.changes_from > w.position
 	OR EXISTS (SELECT FROM segment_changes c WHERE c.client = w.client AND (c.position, c.user_id) > (w.position, w.after) AND ` + told + `),
@@ -434,7 +438,8 @@ LEFT JOIN segments s ON s.client = w.client AND s.id = w.segment
 LEFT JOIN segment_versions v ON v.client = w.client AND v.segment = w.segment AND v.serves
 ORDER BY w.i`
 
-// Looked says whether changes of a segment are to be read, and else up to where there are none.
+// Looked says whether there are changes of a segment to be read; if not, up to which place
+// there are none.
 type Looked struct {
 	Changed bool
 	UpTo    eventstore.Position
@@ -561,9 +566,9 @@ func (m Model) serving(ctx context.Context, client id.Client, eventual bool) (se
 	return serving, err
 }
 
-// judged reads users to be judged, as of the time of judgements. Who cannot be opened is
-// left out; the facts of one are gone when the next is judged.
-// What rules ask beside traits is read for one rule; nil: for any.
+// judged reads users and calls judge with each, as of the time of judgements. Users who
+// cannot be opened are left out. The facts of a user are gone when the next is judged. What
+// a rule asks beside traits is read for the rule by; nil: for any rule.
 func (m Model) judged(ctx context.Context, client id.Client, eventual bool, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
 	return m.Judging.Do(ctx, client, func() error { return m.judge(ctx, client, eventual, serving, by, where, arg, judge) })
 }
@@ -673,8 +678,8 @@ func (m Model) CheckNamed(ctx context.Context, client id.Client, eventual bool, 
 	return err
 }
 
-// Named says whom of some users a filter of pairs surely names, for a viewer; of those
-// that it leaves out it judged nobody.
+// Named says whom of some users a filter of pairs surely names, for a viewer. Users that
+// are not in the result were not judged.
 // Faults: building, quarantined, stale.
 func (m Model) Named(ctx context.Context, client id.Client, filter *rule.Filter, viewer id.User, users []id.User) (map[id.User]bool, error) {
 	named := make(map[id.User]bool, len(users))
@@ -720,16 +725,17 @@ type Preview struct {
 type Distinction = clustering.Distinction
 
 const (
-	// previewAll is how many users a preview judges: all of as many, or a sample.
+	// previewAll is how many users a preview judges at most: of more it judges a random
+	// sample.
 	// limit: models | users that a preview judges, of more a random sample | {previewAll}
 	previewAll = 20_000
 	// limit: models | users that a preview shows | {previewShown}
 	previewShown = 20
 )
 
-// Preview judges users by a rule that is no segment's yet, under a consent layer or none,
-// and compares those whom it names with all in the traits of a schema. It judges as of now, by the client's
-// clock, or of its last event, where that is later.
+// Preview judges users by a rule that is no segment's yet, under a consent layer or none.
+// It compares those whom the rule names with all, in the traits of a schema. It judges as
+// of the client's time now, or of its last event where that is later.
 // Faults: building, quarantined, stale.
 func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, within event.Within, schema traits.Schema, now time.Time) (p Preview, err error) {
 	p.Users, err = readmodel.Count(ctx, m.Reader, m, client, eventual, countSegmentUsers)
