@@ -19,15 +19,8 @@ type revocationSource struct {
 // Since fulfils auth.RevocationSource.
 func (s revocationSource) Since(ctx context.Context, within time.Duration, most int) ([]string, time.Time, error) {
 	asked := time.Now()
-	found, err := s.noted.Since(ctx, within, most)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	revoked := make([]string, len(found))
-	for i, r := range found {
-		revoked[i] = r.Subject
-	}
-	return revoked, asked, nil
+	revoked, err := s.noted.Since(ctx, within, most)
+	return revoked, asked, err
 }
 
 // Revoked fulfils auth.RevocationSource.

@@ -18,12 +18,6 @@ import (
 // a member's password was changed. Every replica polls it.
 type Revocations struct{ readmodel.Reader }
 
-// Revocation is what tokens are void of.
-type Revocation struct {
-	Subject string // a key's, a member's or a session's id, [id.Logins] or [id.Everyone]; a client's: it has revoked more than is noted one by one
-	At      time.Time
-}
-
 // Name of the read model.
 func (Revocations) Name() string { return "revocations" }
 
@@ -107,7 +101,7 @@ DELETE FROM public.revocation_notes WHERE ctid = ANY (ARRAY (
 	SELECT ctid FROM public.revocation_notes WHERE noted_at < now() - interval '25 hours' ORDER BY noted_at LIMIT 100 FOR UPDATE SKIP LOCKED))`
 
 	recentRevocations = `
-SELECT subject, revoked_at FROM public.revocation_notes WHERE noted_at >= now() - $1::interval LIMIT $2`
+SELECT subject FROM public.revocation_notes WHERE noted_at >= now() - $1::interval LIMIT $2`
 
 	isRevoked = `SELECT EXISTS (SELECT FROM revocations r WHERE r.client = $1 AND r.subject = ANY ($2))`
 )
@@ -126,15 +120,16 @@ func (m Revocations) Note(ctx context.Context, client id.Client, subject string,
 	return nil
 }
 
-// Since returns what was noted as revoked within a time until now, by the
-// database's clock: everything that was acknowledged in it is there, unless most
-// are.
-func (m Revocations) Since(ctx context.Context, within time.Duration, most int) ([]Revocation, error) {
+// Since returns the subjects that were noted as revoked within a time until now, by the
+// database's clock: the id of a key, a member or a session, [id.Logins] or [id.Everyone].
+// The id of a client says that it has revoked more than is noted one by one. Everything
+// that was acknowledged in that time is there, unless there are most.
+func (m Revocations) Since(ctx context.Context, within time.Duration, most int) ([]string, error) {
 	rows, err := m.Pool.Query(ctx, recentRevocations, within, most)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Revocation])
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // Revoked says whether any of a client's subjects has lost its tokens, as of all that
