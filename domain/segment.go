@@ -35,7 +35,10 @@ func (s *Segments) Apply(e event.Event) {
 		of := s.segments[e.Segment]
 		of.Name, of.Changed = e.Name, s.length
 		if e.Rule != nil {
-			of.Held, of.Refers, of.Ruled = append(of.Held, of.Refers...), e.Refers, s.length
+			if of.Ruled < s.ready { // else the rule never counts any more, and what it names may go
+				of.Held = of.Refers
+			}
+			of.Refers, of.Ruled = e.Refers, s.length
 		}
 	case event.SegmentRetired:
 		delete(s.segments, e.Segment)

@@ -2,6 +2,7 @@ package domain_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,6 +80,34 @@ func TestSegmentsReferToEachOtherWithoutACircle(t *testing.T) {
 		one.retire("segment_unknown", "a")
 		one.retire("segment_in_use", "b")
 	}
+}
+
+// Of the rules of a segment the one that counts and the last one may come to count: what the others
+// named may go, however often the rule was changed meanwhile.
+func TestARuleThatNeverCountsHoldsNothing(t *testing.T) {
+	s := &segments{TB: t}
+	for _, segment := range []id.Segment{"a", "b", "c", "d"} {
+		s.define("", segment)
+	}
+	s.define("", "e", "a")
+	s.change("", "e", "b") // none of them counts yet
+	s.retire("", "a")
+	s.decided("", s.Ready(s.length-1), nil)
+	for range 3 {
+		s.change("", "e", "c", "d")
+	}
+	s.change("", "e", "d")
+	for _, standing := range s.Snapshot().(event.SegmentsSnapshotTaken).Segments {
+		if standing.Segment == "e" && !slices.Equal(standing.Held, []id.Segment{"b"}) {
+			t.Errorf("held are %q", standing.Held)
+		}
+	}
+	s.retire("", "c")
+	s.retire("segment_in_use", "b")
+	s.retire("segment_in_use", "d")
+	s.decided("", s.Ready(s.length-1), nil)
+	s.retire("", "b")
+	s.retire("segment_in_use", "d")
 }
 
 func TestAClientHasAThousandSegments(t *testing.T) {
