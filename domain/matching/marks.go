@@ -149,7 +149,7 @@ func (v view) among(row int, q Query, known []string) []ranked {
 // of them: through 8 of 10 traits without structure, .91 is found in as many, .94 in as many by
 // the square of the weights left out, and .965 by their cube.
 func (v view) budget(q Query, marked int) (rows, probes int) {
-	if v.partition == nil {
+	if v.partition == nil || v.partition.enough(q.Limit) == 0 {
 		return exactUpTo, 0
 	}
 	share := float64(marked) / float64(len(v.rows))
@@ -158,8 +158,8 @@ func (v view) budget(q Query, marked int) (rows, probes int) {
 		all += t.Weight
 	}
 	wider := all / v.total
-	probes = min(int(float64(v.partition.enough(q.Limit))*wider*wider*wider), len(v.cells))
-	return int(max(leastRows, exactUpTo*min(1, math.Sqrt(2*share))) * wider), probes
+	probes = int(min(float64(v.partition.enough(q.Limit))*wider*wider*wider, float64(len(v.cells))))
+	return int(min(max(leastRows, exactUpTo*min(1, math.Sqrt(2*share)))*wider, float64(marked))), probes
 }
 
 // combined appends which rows have all of some marks.

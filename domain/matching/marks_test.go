@@ -3,6 +3,7 @@ package matching
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -90,6 +91,27 @@ func TestMarkedUsersAreFound(t *testing.T) {
 }
 
 // A mark stays with its user, wherever that moves, and goes with it.
+// What is seen through a part of the traits that weighs next to nothing is looked for everywhere.
+func TestASearchThroughLittleWeightLooksAtAll(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 1))
+	people := crowd(t, random, 3_000, 0.2)
+	p := populate(learn(people, nil), people)
+	p.Partition(1)
+	for i := range p.partition.probes {
+		p.partition.probes[i] = 3
+	}
+	v := p.view(nil)
+	for _, wider := range []float64{1e5, 1e16, 1e200, math.Inf(1)} {
+		v.total = 0
+		for _, trait := range v.traits {
+			v.total += trait.Weight / wider
+		}
+		if rows, probes := v.budget(Query{Limit: 10}, 2_900); rows != 2_900 || probes != len(v.cells) {
+			t.Errorf("%g times the weight: %d rows of 2,900, in %d cells of %d", wider, rows, probes, len(v.cells))
+		}
+	}
+}
+
 func TestMarksMoveWithUsers(t *testing.T) {
 	p := multitude(t, 5_000, 0.1, archetypes)
 	random := rand.New(rand.NewPCG(4, 4))
