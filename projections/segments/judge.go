@@ -176,6 +176,7 @@ func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, d
 		truth, until, steps := v.inSet.JudgeUntil(of)
 		err = cmp.Or(err, c.took(judgeSteps+steps))
 		if !until.IsZero() && (due == nil || until.Before(*due)) {
+			until = until.Add(time.Microsecond - 1).Truncate(time.Microsecond) // the table has no finer ones, and who is due too early stays due
 			due = &until
 		}
 		return truth == rule.True

@@ -669,6 +669,29 @@ func TestAUserIsInASegmentForTheRuleThatCounts(t *testing.T) {
 	}
 }
 
+// Traits tell times of nanoseconds, and the table has microseconds: nobody is due before anything can
+// have changed, and so for ever.
+func TestNobodyIsDueTooEarly(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	random := testkit.Random(t)
+	w.Create(w.Acme, "ada", `{"seen":"2026-03-01T11:00:00.0000005Z"}`)
+	w.Segment(w.Acme, event.SegmentDefined{
+		Segment: projectionstest.SegmentIDs[0], Name: "S", Rule: event.Private([]byte(`within(traits.seen, "1h")`)), Refers: []id.Segment{},
+	})
+	w.Segment(w.Acme, event.SegmentReady{Revision: 0})
+	for _, members := range []int{1, 0} { // half a microsecond before it ends, and half a one after
+		w.Record(w.Acme, string(eventstore.SegmentTimeStream(w.Acme)), event.SegmentsTimePassed{AsOf: w.clock})
+		w.catchUp(random)
+		found := projectionstest.Must[[]segments.Segment](t)(w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 10}))
+		due := projectionstest.Must[[]id.Client](t)(w.model.Waiting(t.Context(), w.clock))
+		if len(found) != 1 || found[0].Members != members || len(due) > 0 {
+			t.Errorf("at %s: %+v, not %d members, and due are %v", w.clock.Format(time.RFC3339Nano), found, members, due)
+		}
+		w.clock = w.clock.Add(time.Microsecond)
+	}
+}
+
 // One batch may hold that a user leaves a segment, and that it is erased: the segment counts it no longer.
 func TestWhoLeavesAndIsErasedAtOnceIsNotCounted(t *testing.T) {
 	t.Parallel()
