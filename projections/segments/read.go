@@ -765,8 +765,7 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 		asked += len(some)
 		if err := m.judged(ctx, client, true, serving, by, judgedByNumber, some, func(u *segmentUser, steps int) bool {
 			p.Judged++
-			u.facts.InCluster = u.known.inCluster(within.Layer)
-			named := (within.Layer == "" || u.known.granted[within.Layer]) && filter.Names(u.facts, steps)
+			named := namedUnder(within.Layer, &filter, u, steps)
 			if apart == nil {
 				apart = clustering.NewApart(schema, u.facts.Now)
 			}
@@ -797,6 +796,13 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 	p.Share = float64(p.Named) / float64(p.Judged)
 	p.Members = int(math.Round(p.Share * float64(p.Users)))
 	return p, nil
+}
+
+// namedUnder says whether a filter names whom it took so many steps to open, under a consent layer
+// or none. Who has not granted it takes steps, too.
+func namedUnder(layer id.ConsentLayer, filter *rule.Filter, u *segmentUser, steps int) bool {
+	u.facts.InCluster = u.known.inCluster(layer)
+	return filter.Names(u.facts, steps) && (layer == "" || u.known.granted[layer])
 }
 
 // margin is how far the share of all may be from that of those judged, either way, in 19 of
