@@ -402,7 +402,7 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 		}
 		salt, isText := c.fixed(args[0]).(string)
 		n, isNumber := c.fixed(args[1]).(float64)
-		if !isText || !isNumber || n < 1 || n > 1e6 {
+		if !isText || !isNumber || n < 1 || n > 1e6 || n != math.Trunc(n) {
 			return nil, c.wrong(args[1], "bucket takes a text and a whole number from 1 to 1,000,000 in the rule itself.")
 		}
 		return bucket(salt, uint64(n)), nil

@@ -167,6 +167,7 @@ func TestWhatIsWrongIsSaidWhere(t *testing.T) {
 		`traits.x.matches(traits.y)`:                      "a regular expression in the rule itself",
 		`traits[traits.x] == 1`:                           "in the rule itself",
 		`bucket("a", 0) == 1`:                             "bucket takes a text",
+		`bucket("a", 1.5) == 0`:                           "bucket takes a text",
 		`{"a": 1} == traits.x`:                            "A rule makes no objects",
 		`"a" > 3`:                                         "There is no '>' applied to '(text, number)'.",
 		strings.Repeat("(", 60) + strings.Repeat(")", 60): "line 1",
