@@ -4688,7 +4688,7 @@ type SegmentOfUser struct {
 	// Example: seg_0123456789abcdefghijklmnop
 	SegmentID SegmentID `json:"segment_id"`
 
-	// Why Every comparison of the rule, as it stands there.
+	// Why Every comparison of the rule, as it stands there; empty where those of the segments before took too long.
 	Why []JudgedComparison `json:"why"`
 }
 

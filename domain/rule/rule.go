@@ -332,14 +332,16 @@ type Comparison struct {
 	FlipsAt time.Time // when time alone changes it; zero: never
 }
 
-// Explain judges every comparison of the rule, in the order in which they stand.
-func (r *Rule) Explain(facts *Facts) []Comparison {
-	all := make([]Comparison, len(r.comparisons))
+// Explain judges every comparison of the rule, in the order in which they stand, and says what
+// that took, in steps.
+func (r *Rule) Explain(facts *Facts) (all []Comparison, steps int) {
+	all = make([]Comparison, len(r.comparisons))
 	for i, c := range r.comparisons {
 		j := begin(facts, r.most)
 		all[i] = Comparison{Text: c.text, Truth: c.judge(j), FlipsAt: j.flipsAt}
+		steps += j.steps
 	}
-	return all
+	return all, steps
 }
 
 // judgement is one in progress.

@@ -2,7 +2,9 @@ package segments
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"slices"
 	"testing"
 
 	"kindred/domain/fault"
@@ -12,17 +14,61 @@ import (
 
 func TestNobodyIsJudgedWithoutAPlace(t *testing.T) {
 	m := Model{Reader: readmodel.Reader{Judging: readmodel.NewJudging()}}
-	ctx, cancel := context.WithCancel(t.Context())
-	var within func(taken int) error
-	within = func(taken int) error {
-		if taken == (runtime.GOMAXPROCS(0)+1)/2 { // all that one client may have
-			cancel()
-			return m.judged(ctx, "a", true, nil, nil, judgedByID, nil, nil)
+	facts, found := explainable(1)
+	for what, judge := range map[string]func(ctx context.Context) error{
+		"judged":    func(ctx context.Context) error { return m.judged(ctx, "a", true, nil, nil, judgedByID, nil, nil) },
+		"explained": func(ctx context.Context) error { return m.explain(ctx, "a", found, facts, newKnown(), maxExplained) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var within func(taken int) error
+		within = func(taken int) error {
+			if taken == (runtime.GOMAXPROCS(0)+1)/2 { // all that one client may have
+				cancel()
+				return judge(ctx)
+			}
+			return m.Judging.Do(t.Context(), "a", func() error { return within(taken + 1) })
 		}
-		return m.Judging.Do(t.Context(), "a", func() error { return within(taken + 1) })
+		if err := within(0); !fault.Is(err, "overloaded") {
+			t.Errorf("users are %s without a place: %v", what, err)
+		}
 	}
-	if err := within(0); !fault.Is(err, "overloaded") {
-		t.Errorf("users are judged without a place: %v", err)
+}
+
+// explainable is a user, and segments whose rules look at many things of it.
+func explainable(segments int) (facts *rule.Facts, found []SegmentOfUser) {
+	list := make([]any, 1_000)
+	for i := range list {
+		list[i] = float64(i)
+	}
+	for range segments {
+		found = append(found, SegmentOfUser{Segment: Segment{Rule: `traits.list.exists(n, n == -1) || traits.list.exists(n, n == -2) || traits.n == 1`}})
+	}
+	return &rule.Facts{Traits: map[string]any{"list": list, "n": 1.}}, found
+}
+
+// What explains the segments of a user ends, however many there are: those behind are told without.
+func TestOnlySoMuchOfAUserIsExplained(t *testing.T) {
+	facts, found := explainable(10)
+	m := Model{Reader: readmodel.Reader{Judging: readmodel.NewJudging()}}
+	if err := m.explain(t.Context(), "a", found, facts, newKnown(), 50_000); err != nil {
+		t.Fatal(err)
+	}
+	left := slices.IndexFunc(found, func(s SegmentOfUser) bool { return s.Why == nil })
+	if left < 2 || slices.ContainsFunc(found[max(left, 0):], func(s SegmentOfUser) bool { return s.Why != nil }) {
+		t.Errorf("of 10, %d are explained at first, by 50,000 steps: %+v", left, found)
+	}
+	if err := m.explain(t.Context(), "a", found, facts, newKnown(), maxExplained); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range found {
+		if len(s.Why) != 3 || s.Why[0].Truth != rule.False || s.Why[2].Truth != rule.True {
+			t.Errorf("%d: %+v", i, s.Why)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.explain(gone, "a", found, facts, newKnown(), maxExplained); !errors.Is(err, context.Canceled) {
+		t.Errorf("it goes on for who has gone: %v", err)
 	}
 }
 

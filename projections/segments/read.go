@@ -484,7 +484,7 @@ func (m Model) Of(ctx context.Context, client id.Client, eventual bool, users []
 	return in, err
 }
 
-// SegmentOfUser is a segment that a user is in, and why.
+// SegmentOfUser is a segment that a user is in, and why; nil where that took too long to tell.
 type SegmentOfUser struct {
 	Segment
 	Why []rule.Comparison
@@ -525,18 +525,49 @@ func (m Model) OfUser(ctx context.Context, client id.Client, eventual bool, user
 	if err != nil {
 		return nil, err
 	}
-	facts.InSegment = func(segment string) bool {
-		return slices.ContainsFunc(segments, func(s Segment) bool { return string(s.ID) == segment })
-	}
-	found := make([]SegmentOfUser, len(segments))
+	found, ids := make([]SegmentOfUser, len(segments)), make(map[string]bool, len(segments))
 	for i, s := range segments {
-		found[i].Segment = s
-		if parsed, err := rule.Parse(s.Rule, rule.Users); err == nil {
-			facts.InCluster = of.inCluster(s.Layer)
-			found[i].Why = parsed.Explain(&facts)
+		found[i].Segment, ids[string(s.ID)] = s, true
+	}
+	facts.InSegment = func(segment string) bool { return ids[segment] }
+	return found, m.explain(ctx, client, found, &facts, of, maxExplained)
+}
+
+const (
+	// maxExplained is some 3 s, as that of filters is.
+	// limit: requests | steps that explain to which segments a user belongs, six of them for each byte that a rule takes in memory | {maxExplained} | `why` is empty for the rest
+	maxExplained = 300_000_000
+	// limit: models | steps that explain to which segments a user belongs, at a time | {explainedAtOnce}
+	explainedAtOnce = 20_000_000
+)
+
+// explain says why a user is in each of some segments, until that took so many steps.
+func (m Model) explain(ctx context.Context, client id.Client, found []SegmentOfUser, facts *rule.Facts, of knownOfUser, most int) error {
+	for steps := 0; len(found) > 0 && steps < most; {
+		if err := m.Judging.Do(ctx, client, func() error {
+			for upTo := min(most, steps+explainedAtOnce); len(found) > 0 && steps < upTo; found = found[1:] {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				facts.InCluster = of.inCluster(found[0].Layer)
+				steps += found[0].explain(facts)
+			}
+			return nil
+		}); err != nil {
+			return err
 		}
 	}
-	return found, nil
+	return nil
+}
+
+// explain says why a user is in the segment, and what that took.
+func (s *SegmentOfUser) explain(facts *rule.Facts) (steps int) {
+	parsed, err := rule.Parse(s.Rule, rule.Users)
+	if err != nil {
+		return parseSteps * len(s.Rule)
+	}
+	s.Why, steps = parsed.Explain(facts)
+	return steps + parseSteps*parsed.Size()
 }
 
 // served are the segments of the versions that serve.

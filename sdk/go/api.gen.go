@@ -1722,6 +1722,7 @@ func (r *SegmentsAPI) ListSizes(ctx context.Context, segmentID string, params Li
 // ListOfUser: List the segments that a user is in.
 //
 // In the order of their creation, each with what every comparison of its rule says of the user.
+// Where that takes over 3 s, `why` is empty for those that are left.
 //
 // GET /api/v1/users/{user_id}/segments
 func (r *SegmentsAPI) ListOfUser(ctx context.Context, userID string, opts ...Option) (*UserSegments, error) {
@@ -4792,7 +4793,8 @@ type SegmentOfUser struct {
 	Name string `json:"name"`
 	// The segment's id, `seg_…`.
 	SegmentID string `json:"segment_id"`
-	// Every comparison of the rule, as it stands there.
+	// Every comparison of the rule, as it stands there; empty where those of the segments before took
+	// too long.
 	Why []JudgedComparison `json:"why"`
 }
 

@@ -1640,6 +1640,7 @@ export class SegmentsAPI {
    * List the segments that a user is in.
    *
    * In the order of their creation, each with what every comparison of its rule says of the user.
+   * Where that takes over 3 s, `why` is empty for those that are left.
    *
    * `GET /api/v1/users/{user_id}/segments`
    */
@@ -4965,7 +4966,10 @@ export interface SegmentOfUser {
   name: string;
   /** The segment's id, `seg_…`. */
   segment_id: string;
-  /** Every comparison of the rule, as it stands there. */
+  /**
+   * Every comparison of the rule, as it stands there; empty where those of the segments before took
+   * too long.
+   */
   why: Array<JudgedComparison>;
 }
 

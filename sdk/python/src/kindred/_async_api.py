@@ -1270,7 +1270,7 @@ class AsyncSegmentsAPI:
         """List the segments that a user is in.
 
         In the order of their creation, each with what every comparison of its rule says of the
-        user.
+        user. Where that takes over 3 s, `why` is empty for those that are left.
 
         ``GET /api/v1/users/{user_id}/segments``
         """

@@ -2281,7 +2281,8 @@ class SegmentOfUser(TypedDict):
     name: str
     # The segment's id, `seg_…`.
     segment_id: str
-    # Every comparison of the rule, as it stands there.
+    # Every comparison of the rule, as it stands there; empty where those of the segments before
+    # took too long.
     why: list[JudgedComparison]
 
 
