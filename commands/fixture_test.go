@@ -387,6 +387,8 @@ type matcher struct {
 	mu    sync.Mutex
 	found []event.MatchComputed
 	calls int
+
+	explained int // matches
 }
 
 func (m *matcher) Top(_ context.Context, _ id.Client, user id.User, _ event.Within, limit int) ([]event.MatchComputed, error) {
@@ -398,6 +400,24 @@ func (m *matcher) Top(_ context.Context, _ id.Client, user id.User, _ event.With
 		found[i] = m.found[i]
 		found[i].User = user
 	}
+	m.explained += len(found)
+	return found, nil
+}
+
+func (m *matcher) Candidates(_ context.Context, _ id.Client, _ id.User, _ event.Within, limit int) (users []id.User, err error) {
+	for _, found := range m.found[:min(limit, len(m.found))] {
+		users = append(users, found.MatchedUser)
+	}
+	return users, nil
+}
+
+func (m *matcher) Explained(_ context.Context, _ id.Client, user id.User, _ event.Within, others []id.User) (found []event.MatchComputed, err error) {
+	for _, one := range m.found {
+		if one.User = user; slices.Contains(others, one.MatchedUser) {
+			found = append(found, one)
+		}
+	}
+	m.explained += len(found)
 	return found, nil
 }
 
@@ -410,7 +430,11 @@ func (m *matcher) Pair(_ context.Context, _ id.Client, user, other id.User, _ ev
 }
 
 // Like is a tenth less for each byte of the traits.
-func (m *matcher) Under(context.Context, id.Client, id.User, event.Within, map[string]event.TraitOverride, int) ([]event.MatchComputed, bool, error) {
+func (m *matcher) Under(context.Context, id.Client, id.User, event.Within, map[string]event.TraitOverride, []id.User, int) ([]event.MatchComputed, bool, error) {
+	return nil, true, nil
+}
+
+func (m *matcher) CandidatesUnder(context.Context, id.Client, id.User, event.Within, map[string]event.TraitOverride, int) ([]id.User, bool, error) {
 	return nil, true, nil
 }
 

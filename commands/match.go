@@ -24,6 +24,11 @@ type Matcher interface {
 	// TopKept is Top of those whom all rules of within.Lasting name; ok is false where
 	// one of these is not kept, and Top may find others, too.
 	TopKept(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) (found []event.MatchComputed, ok bool, err error)
+	// Candidates returns who the best matches of a user are, the best first.
+	Candidates(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]id.User, error)
+	// Explained returns the matches of a user with some others, the best first, without who
+	// is none any more.
+	Explained(ctx context.Context, client id.Client, user id.User, within event.Within, others []id.User) ([]event.MatchComputed, error)
 	// Pair compares two users. ok is false where they share no trait, or too
 	// little to be compared, or the other one has not granted the layer.
 	Pair(ctx context.Context, client id.Client, user, other id.User, within event.Within) (m event.MatchComputed, ok bool, err error)
@@ -31,10 +36,13 @@ type Matcher interface {
 	// two are no match.
 	Like(ctx context.Context, client id.Client, traits json.RawMessage, other id.User) (score float64, ok bool, err error)
 	// Under returns the best matches of a user as they would be under other decisions
-	// about traits, without percentiles. ok is false where these read what is not
-	// compared now.
-	Under(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, limit int) (
+	// about traits, without percentiles, of some others alone unless these are nil. ok is
+	// false where the decisions read what is not compared now.
+	Under(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, among []id.User, limit int) (
 		found []event.MatchComputed, ok bool, err error)
+	// CandidatesUnder returns who these are.
+	CandidatesUnder(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, limit int) (
+		found []id.User, ok bool, err error)
 }
 
 // ComputeMatches asks for the matches of a user.
@@ -157,46 +165,54 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	found, err = c.named(ctx, client, user, filter, []event.MatchComputed{m})
-	return found, false, err
+	if named, err := c.named(ctx, client, user, filter, []id.User{other}); err != nil || len(named) == 0 {
+		return nil, false, err
+	}
+	return []event.MatchComputed{m}, false, nil
 }
 
 // top returns the best matches of a user, of those whom a filter names.
 func (c *Commands) top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int, filter *rule.Filter) (
 	found []event.MatchComputed, truncated bool, err error,
 ) {
+	if filter == nil {
+		found, err = c.Matcher.Top(ctx, client, user, within, limit)
+		return found, false, err
+	}
 	within.Lasting = filter.Lasting()
 	if filter.Lasts() {
 		if found, ok, err := c.Matcher.TopKept(ctx, client, user, within, limit); ok || err != nil {
 			return found, false, err
 		}
 	}
-	return c.bestNamed(ctx, client, user, limit, filter, func(candidates int) ([]event.MatchComputed, error) {
-		return c.Matcher.Top(ctx, client, user, within, candidates)
+	best, truncated, err := c.bestNamed(ctx, client, user, limit, filter, func(candidates int) ([]id.User, error) {
+		return c.Matcher.Candidates(ctx, client, user, within, candidates)
 	})
+	if err != nil || len(best) == 0 {
+		return nil, truncated, err
+	}
+	found, err = c.Matcher.Explained(ctx, client, user, within, best)
+	return found, truncated, err
 }
 
 // judged is how many candidates a filter judges before it is seen whether it needs more.
 const judged = 1_000
 
-// bestNamed returns the best of the matches whom a filter names. It looks at candidates
-// in the order of their scores, at more of them until there are enough.
+// bestNamed returns whom a filter names of the best matches, the best first. It looks at
+// candidates in the order of their scores, at more of them until there are enough. They are
+// many, so they are not explained: that takes 13 KiB each where 256 traits are compared.
 func (c *Commands) bestNamed(ctx context.Context, client id.Client, user id.User, limit int, filter *rule.Filter,
-	top func(candidates int) ([]event.MatchComputed, error),
-) (found []event.MatchComputed, truncated bool, err error) {
-	if filter == nil {
-		found, err = top(limit)
-		return found, false, err
-	}
+	top func(candidates int) ([]id.User, error),
+) (found []id.User, truncated bool, err error) {
 	seen := map[id.User]bool{}
 	truncated, err = filter.Widen(limit, func(candidates int) (there, named int, err error) {
 		best, err := top(candidates)
 		if err != nil {
 			return 0, 0, err
 		}
-		more := slices.DeleteFunc(slices.Clone(best), func(m event.MatchComputed) bool { return seen[m.MatchedUser] })
-		for _, m := range more {
-			seen[m.MatchedUser] = true
+		more := slices.DeleteFunc(slices.Clone(best), func(user id.User) bool { return seen[user] })
+		for _, user := range more {
+			seen[user] = true
 		}
 		for some := range slices.Chunk(more, judged) {
 			if len(found) >= limit {
@@ -213,17 +229,13 @@ func (c *Commands) bestNamed(ctx context.Context, client id.Client, user id.User
 	return found[:min(len(found), limit)], truncated, err
 }
 
-// named keeps the matches whom a filter names.
-func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, filter *rule.Filter, matches []event.MatchComputed) ([]event.MatchComputed, error) {
+// named keeps those of some users whom a filter names.
+func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, filter *rule.Filter, users []id.User) ([]id.User, error) {
 	if filter == nil {
-		return matches, nil
-	}
-	users := make([]id.User, len(matches))
-	for i, m := range matches {
-		users[i] = m.MatchedUser
+		return users, nil
 	}
 	named, err := c.Filter.Named(ctx, client, filter, viewer, users)
-	return slices.DeleteFunc(matches, func(m event.MatchComputed) bool { return !named[m.MatchedUser] }), err
+	return slices.DeleteFunc(users, func(user id.User) bool { return !named[user] }), err
 }
 
 // among is the filter of what is asked for beside a match rule, which may read no more than it

@@ -73,10 +73,16 @@ func (c *Commands) PreviewTraits(ctx context.Context, call Call, in PreviewTrait
 		return nil, nil, err
 	}
 	ok := true
-	after, _, err = c.bestNamed(ctx, call.Client, user, in.Limit, filter, func(candidates int) (found []event.MatchComputed, err error) {
-		found, ok, err = c.Matcher.Under(ctx, call.Client, user, within, overrides, candidates)
-		return found, err
-	})
+	var named []id.User // nil: all may be answered
+	if filter != nil {
+		named, _, err = c.bestNamed(ctx, call.Client, user, in.Limit, filter, func(candidates int) (found []id.User, err error) {
+			found, ok, err = c.Matcher.CandidatesUnder(ctx, call.Client, user, within, overrides, candidates)
+			return found, err
+		})
+	}
+	if err == nil && ok && (filter == nil || len(named) > 0) {
+		after, ok, err = c.Matcher.Under(ctx, call.Client, user, within, overrides, named, in.Limit)
+	}
 	if err == nil && !ok {
 		err = fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "reads what is not compared yet: another type, or a trait that takes no part now; " +
 			"that can be seen once it is decided"})

@@ -43,6 +43,28 @@ func (p *Population) Pair(a, b string, permit func(path string) bool) (Match, bo
 	return v.explain(first, second, score), true, nil
 }
 
+// Explain compares a user with some others, the best first. Who is no match, or not there, is
+// left out. The error is [ErrUnknownUser], of the user alone.
+func (p *Population) Explain(user string, others []string, permit func(path string) bool) ([]Match, error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	row, ok := p.rows[user]
+	if !ok {
+		return nil, ErrUnknownUser
+	}
+	v := p.view(permit)
+	matches := make([]Match, 0, len(others))
+	for _, other := range others {
+		if with, ok := p.rows[other]; ok {
+			if score, ok := v.score(row, with); ok {
+				matches = append(matches, v.explain(row, with, score))
+			}
+		}
+	}
+	slices.SortStableFunc(matches, func(a, b Match) int { return cmp.Compare(b.Score, a.Score) })
+	return matches, nil
+}
+
 // Like scores someone with these traits, who need not be in the population, and
 // a user; it is false where they are no match. The error is [ErrUnknownUser].
 func (p *Population) Like(flat traits.Flat, user string) (float64, bool, error) {

@@ -1,9 +1,12 @@
 package matching
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,6 +59,22 @@ func TestBareAnswersAreNotExplained(t *testing.T) {
 		if m.User != explained[i].User || m.Score != explained[i].Score || m.Terms != nil || explained[i].Terms == nil {
 			t.Fatalf("%+v, not %+v", m, explained[i])
 		}
+	}
+	others := []string{"nobody"}
+	for _, m := range bare {
+		others = append(others, m.User)
+	}
+	again, err := p.Explain(q.User, others, nil)
+	if err != nil || !reflect.DeepEqual(again, explained) {
+		t.Errorf("those alone: %v, %d of %d", err, len(again), len(explained))
+	}
+	slices.Reverse(others)
+	again, err = p.Explain(q.User, others, nil)
+	if err != nil || len(again) != len(explained) || !slices.IsSortedFunc(again, func(a, b Match) int { return cmp.Compare(b.Score, a.Score) }) {
+		t.Errorf("not the best first: %v, %d of %d", err, len(again), len(explained))
+	}
+	if _, err := p.Explain("nobody", others, nil); !errors.Is(err, ErrUnknownUser) {
+		t.Errorf("nobody is explained: %v", err)
 	}
 }
 

@@ -72,54 +72,110 @@ func (p *Populations) TopKept(ctx context.Context, client id.Client, user id.Use
 }
 
 func (s scope) top(user id.User, within event.Within, limit int) ([]event.MatchComputed, error) {
-	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Marked: s.marked}
+	found, err := s.best(user, limit, false)
+	return s.matches(user, within, found), err
+}
+
+// best finds the best matches of a user, unless bare with what explains them.
+func (s scope) best(user id.User, limit int, bare bool) ([]matching.Match, error) {
+	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Marked: s.marked, Bare: bare}
 	if s.layer != nil {
 		s.layer.mu.RLock()
 		defer s.layer.mu.RUnlock()
 		query.Keep = s.layer.has
 	}
 	found, err := s.users.Top(query)
+	return found, notThere(err)
+}
+
+// Candidates returns who the best matches of a user are, the best first, for a caller that leaves
+// some of them out.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) Candidates(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]id.User, error) {
+	s, err := p.scope(ctx, client, within)
 	if err != nil {
-		return nil, notThere(err)
+		return nil, err
 	}
-	matches := make([]event.MatchComputed, len(found))
-	for i, m := range found {
-		matches[i] = s.computed(user, m)
-		matches[i].Layer = within.Layer
+	found, err := s.best(user, limit, true)
+	return usersOf(found), err
+}
+
+// Explained returns the matches of a user with some others, the best first, without who is none,
+// or has not granted the layer.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) Explained(ctx context.Context, client id.Client, user id.User, within event.Within, others []id.User) ([]event.MatchComputed, error) {
+	within.Lasting = nil // by which nobody is searched for here
+	s, err := p.scope(ctx, client, within)
+	if err != nil {
+		return nil, err
 	}
-	return matches, nil
+	names := make([]string, 0, len(others))
+	if s.layer != nil {
+		s.layer.mu.RLock()
+		defer s.layer.mu.RUnlock()
+	}
+	for _, other := range others {
+		if s.layer == nil || s.layer.has(string(other)) {
+			names = append(names, string(other))
+		}
+	}
+	found, err := s.users.Explain(string(user), names, s.permit)
+	return s.matches(user, within, found), notThere(err)
 }
 
 // Under returns the best matches of a user as they would be under other decisions about
-// traits, without percentiles. ok is false where these read what is not compared now.
+// traits, without percentiles, of some others alone unless these are nil. ok is false where the
+// decisions read what is not compared now.
 // Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
-func (p *Populations) Under(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, limit int) (
+func (p *Populations) Under(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, among []id.User, limit int) (
 	matches []event.MatchComputed, ok bool, err error,
 ) {
 	s, err := p.scope(ctx, client, within)
 	if err != nil {
 		return nil, false, err
 	}
+	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit}
+	if among != nil {
+		these := make(map[string]bool, len(among))
+		for _, one := range among {
+			these[string(one)] = true
+		}
+		query.Keep = func(other string) bool { return these[other] }
+	}
+	found, ok, err := s.under(decisions, query)
+	matches = s.matches(user, within, found)
+	for i := range matches {
+		matches[i].Percentile = 0
+	}
+	return matches, ok, err
+}
+
+// CandidatesUnder returns who these are.
+// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+func (p *Populations) CandidatesUnder(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, limit int) (
+	users []id.User, ok bool, err error,
+) {
+	s, err := p.scope(ctx, client, within)
+	if err != nil {
+		return nil, false, err
+	}
+	found, ok, err := s.under(decisions, matching.Query{User: string(user), Limit: limit, Permit: s.permit, Bare: true})
+	return usersOf(found), ok, err
+}
+
+func (s scope) under(decisions map[string]event.TraitOverride, query matching.Query) (found []matching.Match, ok bool, err error) {
 	schema, ok := s.schema.Decide(projections.OverridesOf(decisions))
 	if !ok {
 		return nil, false, nil
 	}
-	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit}
 	if s.layer != nil {
 		s.layer.mu.RLock()
 		defer s.layer.mu.RUnlock()
-		query.Keep = s.layer.has
+		among := query.Keep
+		query.Keep = func(other string) bool { return s.layer.has(other) && (among == nil || among(other)) }
 	}
-	found, ok, err := s.users.Under(schema, query)
-	if err != nil || !ok {
-		return nil, ok, notThere(err)
-	}
-	for _, m := range found {
-		computed := s.computed(user, m)
-		computed.Percentile, computed.Layer = 0, within.Layer
-		matches = append(matches, computed)
-	}
-	return matches, true, nil
+	found, ok, err = s.users.Under(schema, query)
+	return found, ok, notThere(err)
 }
 
 // Pair compares two users. ok is false where they are no match, or the other
@@ -167,6 +223,23 @@ func notThere(err error) error {
 		return projections.ErrUserUnknown()
 	}
 	return err
+}
+
+func usersOf(found []matching.Match) []id.User {
+	users := make([]id.User, len(found))
+	for i, m := range found {
+		users[i] = id.User(m.User)
+	}
+	return users
+}
+
+func (s scope) matches(user id.User, within event.Within, found []matching.Match) []event.MatchComputed {
+	matches := make([]event.MatchComputed, len(found))
+	for i, m := range found {
+		matches[i] = s.computed(user, m)
+		matches[i].Layer = within.Layer
+	}
+	return matches
 }
 
 func (s scope) computed(user id.User, m matching.Match) event.MatchComputed {

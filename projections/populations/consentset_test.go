@@ -66,6 +66,11 @@ func TestUnderALayerThoseAreFoundWhoGrantIt(t *testing.T) {
 		if slices.Sort(want); !slices.Equal(got, want) {
 			t.Fatalf("after %d steps %d are found under layer %d, and %d grant it and are alike:\n%v\n%v", n, len(got), layer, len(want), got, want)
 		}
+		others := slices.DeleteFunc(users, func(user id.User) bool { return user == ada || c.traits[user] == "" })
+		explained := matched(projectionstest.Must[[]event.MatchComputed](t)(c.populations.Explained(t.Context(), c.Acme, ada, within[layer], others)))
+		if slices.Sort(explained); !slices.Equal(explained, want) {
+			t.Fatalf("after %d steps %d of %d are explained under layer %d, not %d", n, len(explained), len(others), layer, len(want))
+		}
 		found += len(got)
 	}
 	if found == 0 {

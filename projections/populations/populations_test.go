@@ -158,6 +158,24 @@ func TestMatchesAreThoseOfTheUsersAsTheyAre(t *testing.T) {
 	if diff := gocmp.Diff(got[0], pair, gocmp.AllowUnexported(event.MatchComputed{})); err != nil || !ok || diff != "" {
 		t.Errorf("the pair alone: %t %v (-top +pair):\n%s", ok, err, diff)
 	}
+	users := projectionstest.Must[[]id.User](t)(c.populations.Candidates(t.Context(), c.Acme, ada, event.Within{}, 5))
+	if !slices.Equal(users, matched(got)) {
+		t.Errorf("candidates are %v, not %v", users, matched(got))
+	}
+	again := projectionstest.Must[[]event.MatchComputed](t)(c.populations.Explained(t.Context(), c.Acme, ada, event.Within{}, users))
+	if diff := gocmp.Diff(got, again, gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
+		t.Errorf("the candidates alone (-top +explained):\n%s", diff)
+	}
+	other := map[string]event.TraitOverride{"age": {Weight: new(3.)}}
+	users, ok, err = c.populations.CandidatesUnder(t.Context(), c.Acme, ada, event.Within{}, other, 5)
+	under, okToo, errToo := c.populations.Under(t.Context(), c.Acme, ada, event.Within{}, other, nil, 5)
+	if err != nil || errToo != nil || !ok || !okToo || len(under) != 5 || !slices.Equal(users, matched(under)) {
+		t.Errorf("under another decision: candidates %v, matches %v: %v, %v", users, matched(under), err, errToo)
+	}
+	some, ok, err := c.populations.Under(t.Context(), c.Acme, ada, event.Within{}, other, users[1:3], 5)
+	if diff := gocmp.Diff(under[1:3], some, gocmp.AllowUnexported(event.MatchComputed{})); err != nil || !ok || diff != "" {
+		t.Errorf("some of them alone: %t %v (-all +some):\n%s", ok, err, diff)
+	}
 }
 
 func TestANewUserCanBeMatchedAtOnceAndAnErasedOneIsGoneAtOnce(t *testing.T) {
