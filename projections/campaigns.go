@@ -263,6 +263,33 @@ SELECT date_trunc($3, s.slot, $4) AS start, sum(s.spent_minor)::bigint AS spent_
 	sum(s.conversions)::bigint AS conversions
 FROM campaign_slots s WHERE s.client = $1 AND s.campaign = $2 GROUP BY 1 ORDER BY 1 DESC LIMIT $5`
 
+// startOf is when an interval begins, by a moment that the database says: where midnight comes
+// twice that is the second one.
+func startOf(unit string, at time.Time, zone *time.Location) time.Time {
+	at = at.In(zone)
+	if unit == "hour" {
+		return at
+	}
+	return DayBegins(at.Year(), at.Month(), at.Day(), zone)
+}
+
+// DayBegins is the first moment of a day in a time zone: midnight, the first one where it comes
+// twice, or the moment at which clocks pass over it.
+func DayBegins(year int, month time.Month, day int, zone *time.Location) time.Time {
+	utc, at := time.Date(year, month, day, 0, 0, 0, 0, time.UTC), time.Date(year, month, day, 0, 0, 0, 0, zone)
+	since, until := at.ZoneBounds()
+	if !since.IsZero() {
+		_, before := since.Add(-1).Zone()
+		if first := utc.Add(-time.Duration(before) * time.Second); first.Before(since) {
+			return first.In(zone)
+		}
+	}
+	if at.Day() != utc.Day() {
+		return until
+	}
+	return at
+}
+
 // ErrZoneUnknown says that the database does not know a time zone.
 var ErrZoneUnknown = errors.New("the database does not know the time zone")
 
@@ -279,7 +306,7 @@ func (m Campaigns) Series(ctx context.Context, client id.Client, eventual bool, 
 		return nil, ErrZoneUnknown
 	}
 	for i := range intervals {
-		intervals[i].Start = intervals[i].Start.In(zone)
+		intervals[i].Start = startOf(unit, intervals[i].Start, zone)
 	}
 	slices.SortFunc(intervals, func(a, b Interval) int { return a.Start.Compare(b.Start) })
 	return intervals, err

@@ -200,6 +200,9 @@ func (m Statistics) Series(ctx context.Context, client id.Client, eventual bool,
 	}
 	var series []Counted
 	for _, r := range rows {
+		if !r.start.IsZero() {
+			r.start = startOf(unit, r.start, zone)
+		}
 		if n := len(series); n == 0 || !series[n-1].Start.Equal(r.start) {
 			series = append(series, Counted{Start: r.start, Parts: map[string]int64{}})
 		}

@@ -86,6 +86,41 @@ func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
 	}
 }
 
+// Where clocks change at midnight a day begins with its first moment, for whoever asks from when and for
+// what is answered.
+func TestADayBeginsWithItsFirstMoment(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Statistics{})
+	for name, tt := range map[string]struct {
+		year, day int
+		month     time.Month
+		begins    string
+	}{
+		"Atlantic/Azores":  {2027, 31, time.October, "2027-10-31T00:00:00Z"},  // midnight comes twice
+		"America/Havana":   {2026, 1, time.November, "2026-11-01T04:00:00Z"},  // twice, on the first of a month
+		"America/Santiago": {2026, 6, time.September, "2026-09-06T04:00:00Z"}, // never
+		"Europe/Berlin":    {2026, 29, time.March, "2026-03-28T23:00:00Z"},
+		"Pacific/Apia":     {2011, 31, time.December, "2011-12-30T10:00:00Z"}, // behind a day that never was
+		"UTC":              {2026, 31, time.December, "2026-12-31T00:00:00Z"},
+	} {
+		zone := projectionstest.Must[*time.Location](t)(time.LoadLocation(name))
+		begins := projectionstest.Must[time.Time](t)(time.Parse(time.RFC3339, tt.begins))
+		if got := projections.DayBegins(tt.year, tt.month, tt.day, zone); !got.Equal(begins) || got.Day() != tt.day || begins.Add(-1).In(zone).Day() == tt.day {
+			t.Errorf("in %s it begins at %s, not %s", name, got.UTC(), tt.begins)
+		}
+		client := id.Next[id.Client](w.IDs)
+		for later := range time.Duration(3) { // before midnight comes again, and after
+			w.At(begins.Add(later*time.Hour), func() { w.Create(client, "ada "+later.String(), `{}`) })
+		}
+		found, err := projections.Statistics{Reader: w.Reader}.Series(t.Context(), client, false, "users", "day", zone, begins, begins.AddDate(0, 0, 1))
+		want := []projections.Counted{{Start: begins, Parts: map[string]int64{"created": 3}}}
+		if diff := cmp.Diff(want, found); diff != "" || err != nil {
+			t.Errorf("in %s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+}
+
 // What campaigns may spend is bounded, and how many there are is not.
 func TestWhatIsBeyondAllNumbersCountsAsTheLargest(t *testing.T) {
 	t.Parallel()

@@ -73,7 +73,7 @@ func intervals(unit httpapi.StatisticInterval, zone *time.Location, first *time.
 	begin := func(t time.Time, later int) time.Time {
 		t = t.In(zone)
 		if unit == httpapi.StatisticDay {
-			return time.Date(t.Year(), t.Month(), t.Day()+later, 0, 0, 0, 0, zone)
+			return projections.DayBegins(t.Year(), t.Month(), t.Day()+later, zone)
 		}
 		past := time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
 		return t.Add(time.Duration(later)*time.Hour - past)
