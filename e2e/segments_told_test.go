@@ -63,6 +63,9 @@ func TestUsersAreDownloadedAsCSV(t *testing.T) {
 	d := shared(t).signUp()
 	d.createUser("u1", map[string]any{"": "no column has this name"})
 	wantProblem(t, http.StatusConflict, "not_as_csv", d.get("/api/v1/users", csv))
+	e := shared(t).signUp()
+	e.createUser("u1", map[string]any{strings.Repeat("n", 257): "no column has so long a name"})
+	wantProblem(t, http.StatusConflict, "not_as_csv", e.get("/api/v1/users", csv))
 	many := map[string]any{}
 	for n := range 1024 {
 		many[fmt.Sprint("t", n)] = n

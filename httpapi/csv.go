@@ -29,6 +29,10 @@ const (
 	// MaxColumns bounds the columns of CSV.
 	// limit: imports | columns of CSV | {MaxColumns} | 400 `invalid_csv`; of a download 409 `not_as_csv`
 	MaxColumns = 1024
+	// MaxColumnName bounds the name of a column of CSV, in bytes: each line repeats, in JSON, the
+	// names of its columns.
+	// limit: imports | name of a column of CSV | {MaxColumnName} bytes | 400 `invalid_csv`; of a download 409 `not_as_csv`
+	MaxColumnName = 256
 )
 
 // ExternalIDColumn is the column of the client's own identifiers.
@@ -228,6 +232,9 @@ func header(names []string) ([]string, error) {
 	for i, name := range names {
 		if name == "" {
 			return nil, badCSV("The column %d of the header has no name.", i+1)
+		}
+		if len(name) > MaxColumnName {
+			return nil, badCSV("The name of the column %d of the header has %d bytes, and may have %d.", i+1, len(name), MaxColumnName)
 		}
 		if at, twice := seen[name]; twice {
 			return nil, badCSV("The columns %d and %d of the header have one name.", at+1, i+1)

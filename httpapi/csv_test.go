@@ -94,6 +94,8 @@ func TestAFileOfCSVWithoutAUsableHeaderIsRefused(t *testing.T) {
 		"external_id\rx3\r\"x\n":  "Save it with LF or CRLF",
 		"external_id" + strings.Repeat("\rx", maxRecord): "Save it with LF or CRLF",
 		"external_id" + strings.Repeat(",", 1024) + "\n": "1025 columns",
+		// Each line would repeat it: 400 KB of a file were 800 MB of users.
+		"external_id,a," + strings.Repeat("n", 257) + "\n": "column 3 of the header has 257 bytes, and may have 256",
 	} {
 		_, err := io.ReadAll(newCSVLines(strings.NewReader(file)))
 		if f := fault.As(err); f == nil || f.Code != "invalid_csv" || !strings.Contains(f.Detail, detail) {

@@ -63,6 +63,10 @@ func (a *API) traitsOf(ctx context.Context, p httpapi.ListUsersParams) ([]string
 	found := map[string]bool{}
 	err := a.eachUser(ctx, p, func(_ projections.User, traits map[string]json.RawMessage) error {
 		for name := range traits {
+			if len(name) > httpapi.MaxColumnName {
+				return fault.New(fault.Conflict, "not_as_csv",
+					"A user has a trait whose name has %d bytes, and that of a column may have %d. Read them as JSON.", len(name), httpapi.MaxColumnName)
+			}
 			found[name] = true
 		}
 		switch {
