@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -79,8 +80,8 @@ func (EventIDs) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 				registry = event.All()
 			}
 			e, err := registry.Decode(r.Type, r.Version, r.Data)
-			if err != nil { // a newer release leads then
-				return projector.Transient(fmt.Errorf("%s revision %d: %w", r.Stream, r.Revision, err))
+			if err != nil {
+				return undecoded(r, err)
 			}
 			if key, ok := e.(event.Single).Key(); ok {
 				keys = append(keys, key)
@@ -105,6 +106,16 @@ func (EventIDs) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 		readmodel.Column(rows, func(r row) [16]byte { return r.id }),
 		readmodel.Column(rows, func(r row) int64 { return int64(r.revision) }),
 	)
+}
+
+// undecoded is why an event that is stored as it is cannot be read. A newer release knows
+// what this one does not, and leads then; what nobody can read is its client's trouble alone.
+func undecoded(r eventstore.Recorded, err error) error {
+	err = fmt.Errorf("%s revision %d: %w", r.Stream, r.Revision, err)
+	if errors.Is(err, event.ErrUnknown) {
+		return projector.Transient(err)
+	}
+	return err
 }
 
 // One look into the index for each id, as for spends.

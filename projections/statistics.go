@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/projector"
 	"kindred/projections/readmodel"
 )
 
@@ -119,8 +117,8 @@ func (Statistics) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recor
 				registry = event.All()
 			}
 			e, err := registry.Decode(r.Type, r.Version, r.Data)
-			if err != nil { // a newer release leads then
-				return projector.Transient(fmt.Errorf("%s revision %d: %w", r.Stream, r.Revision, err))
+			if err != nil {
+				return undecoded(r, err)
 			}
 			switch e := e.(type) {
 			case event.DeliveriesEnded:

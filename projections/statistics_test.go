@@ -10,9 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
+	"kindred/testkit"
 )
 
 func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
@@ -118,6 +121,36 @@ func TestADayBeginsWithItsFirstMoment(t *testing.T) {
 		if diff := cmp.Diff(want, found); diff != "" || err != nil {
 			t.Errorf("in %s: %v (-want +got):\n%s", name, err, diff)
 		}
+	}
+}
+
+// Both read some events as they are stored, and decode them themselves.
+func TestAnEventThatCannotBeReadStopsItsClientAlone(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Statistics{}, projections.EventIDs{})
+	for eventType, version := range map[string]int{"campaign.spend_recorded": 1, "feed.interaction_recorded": 1} {
+		_, err := w.EventLog.Store.Append(t.Context(), eventstore.Stream("broken-"+eventType), eventstore.NoStream, []eventstore.Proposed{{
+			ID: id.Next[id.Event](w.IDs), Type: eventType, Version: version, Client: w.Acme, RecordedAt: time.Now(),
+			Data: []byte(`{"currency":1,"item_id":2}`), Meta: []byte(`{}`),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Create(w.Bolt, "bob", `{}`)
+	now := time.Now()
+	found, err := projections.Statistics{Reader: w.Reader}.Series(t.Context(), w.Bolt, false, "users", "day", time.UTC, now.AddDate(0, 0, -1), now.AddDate(0, 0, 1))
+	if err != nil || len(found) != 1 {
+		t.Errorf("statistics of the other client: %v, %v", found, err)
+	}
+	head := projectionstest.Must[eventstore.Position](t)(w.EventLog.Store.Head(t.Context()))
+	testkit.Eventually(t, "the ids of the other client's events are known", func() bool {
+		_, reached, err := projections.EventIDs{Reader: w.Reader}.Revisions(t.Context(), w.Bolt, nil)
+		return err == nil && reached >= head
+	})
+	if _, _, err = (projections.EventIDs{Reader: w.Reader}).Revisions(t.Context(), w.Acme, nil); !fault.Is(err, "quarantined") {
+		t.Errorf("ids of the client itself: %v", err)
 	}
 }
 
