@@ -202,7 +202,8 @@ func (p *page) createCampaign() error {
 
 func (p *page) campaign() error {
 	ctx := p.r.Context()
-	one, err := p.api.Campaigns.Get(ctx, p.r.PathValue("id"))
+	var read kindred.Answer
+	one, err := p.api.Campaigns.Get(ctx, p.r.PathValue("id"), kindred.WithAnswer(&read))
 	if err != nil {
 		return err
 	}
@@ -248,7 +249,7 @@ func (p *page) campaign() error {
 		return err
 	}
 	return p.show("campaign", "Campaigns", one.Name, map[string]any{
-		"Segments": segments, "Audience": of,
+		"Segments": segments, "Audience": of, "ETag": p.etag(read),
 		"Campaign": one, "Analytics": came, "Shown": shown, "Spent": spent, "Interval": interval, "Clusters": clusters,
 		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": p.expected(one),
 	})
@@ -306,7 +307,7 @@ func (p *page) changeCampaign() error {
 			return p.again(err, p.campaign)
 		}
 	}
-	if _, err := p.api.Campaigns.Change(p.r.Context(), id, change); err != nil {
+	if _, err := p.api.Campaigns.Change(p.r.Context(), id, change, p.asSeen()...); err != nil {
 		return p.again(err, p.campaign)
 	}
 	return p.done(Path+"campaigns/"+url.PathEscape(id), notice)

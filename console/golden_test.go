@@ -381,6 +381,7 @@ func goldenPages() map[string]golden {
 	average := kindred.Cluster{
 		ID: "clu_1", Label: "near the average", ClusterSize: 12000, ConsentLayerID: "lay_1", ClusteringRunID: "run_2", FirstRunID: "run_1", Status: kindred.ClusterStatusActive, CreatedAt: ago(9 * 24 * time.Hour),
 	}
+	dating := kindred.ConsentLayer{ID: "lay_1", Name: "Dating", TraitPaths: []string{"sex"}, MatchRule: new(`traits.sex in viewer.traits.seeks`), MatchRuleBlockedBy: []kindred.SegmentBlock{{Cause: "path_outside_layer", Name: "seeks"}}}
 	all := map[string]golden{
 		"sign-in":            {"sign-in", empty, "sign-in?to=/console/users", ""},
 		"sign-in-refused":    {"sign-in", empty.plus(made{"/auth/sessions": refusal{Status: 401, Code: "invalid_credentials"}}), "sign-in", "email=a%40b.c&password=x"},
@@ -430,7 +431,7 @@ func goldenPages() map[string]golden {
 		}), "segments/seg_1", ""},
 		"settings-blocked": {"settings", full("Acme").plus(made{
 			"/api/v1/clients/cli_1":  kindred.ClientDetails{ID: "cli_1", Name: "Acme", CreatedAt: ago(72 * time.Hour), Settings: kindred.ClientSettings{MatchRule: new(`traits.sex in viewer.traits.seeks`), MatchRuleBlockedBy: []kindred.SegmentBlock{{Cause: "path_sensitive", Name: "sex"}}}},
-			"/api/v1/consent_layers": list([]kindred.ConsentLayer{{ID: "lay_1", Name: "Dating", TraitPaths: []string{"sex"}, MatchRule: new(`traits.sex in viewer.traits.seeks`), MatchRuleBlockedBy: []kindred.SegmentBlock{{Cause: "path_outside_layer", Name: "seeks"}}}}),
+			"/api/v1/consent_layers": list([]kindred.ConsentLayer{dating}), "/api/v1/consent_layers/lay_1": dating,
 		}), "settings", ""},
 		"traits-category": {"traits", full("Acme"), "traits?path=plan", ""},
 		"run-under-way": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{

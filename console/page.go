@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -216,8 +217,24 @@ func (p *page) again(refused error, show func() error) error {
 	if what.Status == http.StatusUnauthorized || what.Status >= http.StatusInternalServerError {
 		return refused
 	}
+	if what.Code == kindred.CodeStale && what.Status == http.StatusPreconditionFailed {
+		p.r.Form.Del("etag") // to send it once more is to have seen what was changed
+		what = problemOf(invalid("etag", say("problem.changed_since")))
+	}
 	p.refused = what
 	return show()
+}
+
+// etag is of the state that the form of a page changes: as it was read now, or as it was
+// when the form that came back was first shown.
+func (p *page) etag(read kindred.Answer) string { return cmp.Or(p.form("etag"), read.ETag) }
+
+// asSeen refuses a change of what is no longer as its form has shown it, where it says how.
+func (p *page) asSeen() []kindred.Option {
+	if etag := p.form("etag"); etag != "" {
+		return []kindred.Option{kindred.WithIfMatch(etag)}
+	}
+	return nil
 }
 
 func (p *page) write(status int, name string, v view) {

@@ -66,11 +66,12 @@ func (p *page) createSegment() error {
 
 func (p *page) segment() error {
 	ctx, asked := p.r.Context(), p.r.URL.Query()
-	segment, err := p.api.Segments.Get(ctx, p.r.PathValue("id"))
+	var read kindred.Answer
+	segment, err := p.api.Segments.Get(ctx, p.r.PathValue("id"), kindred.WithAnswer(&read))
 	if err != nil {
 		return err
 	}
-	data := map[string]any{"Segment": segment}
+	data := map[string]any{"Segment": segment, "ETag": p.etag(read)}
 	if segment.ConsentLayerID != nil {
 		layer, err := p.api.Consent.GetLayer(ctx, *segment.ConsentLayerID)
 		if err != nil && problemOf(err).Status != http.StatusNotFound {
@@ -175,7 +176,7 @@ func (p *page) changeSegment() error {
 	if rule := p.form("rule"); rule != before.Rule {
 		change.Rule = &rule // the same one would judge everyone anew for nothing
 	}
-	if err := p.api.Segments.Change(p.r.Context(), id, change); err != nil {
+	if err := p.api.Segments.Change(p.r.Context(), id, change, p.asSeen()...); err != nil {
 		return p.again(err, p.segment)
 	}
 	return p.done(Path+"segments/"+url.PathEscape(id), "saved")

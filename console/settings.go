@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -15,10 +16,12 @@ var roles = []kindred.Role{kindred.RoleViewer, kindred.RoleAuditor, kindred.Role
 
 func (p *page) settings() error {
 	ctx := p.r.Context()
-	client, err := p.api.Client.Get(ctx)
+	var read kindred.Answer
+	client, err := p.api.Client.Get(ctx, kindred.WithAnswer(&read))
 	if err != nil {
 		return err
 	}
+	etags := map[string]string{client.ID: read.ETag}
 	members, more, err := collect(p.api.Members.List(ctx, kindred.ListMembersParams{}), allOf)
 	if err != nil {
 		return err
@@ -27,6 +30,17 @@ func (p *page) settings() error {
 	if err != nil {
 		return err
 	}
+	for i, l := range layers { // a list does not tell their ETags
+		one, err := p.api.Consent.GetLayer(ctx, l.ID, kindred.WithAnswer(&read))
+		switch {
+		case err == nil:
+			layers[i], etags[l.ID] = *one, read.ETag
+		case problemOf(err).Status != http.StatusNotFound: // it was retired meanwhile
+			return err
+		}
+	}
+	changed := cmp.Or(p.changed, client.ID)
+	etags[changed] = p.etag(kindred.Answer{ETag: etags[changed]})
 	models, err := p.api.Projections.List(ctx)
 	if err != nil {
 		return err
@@ -40,7 +54,7 @@ func (p *page) settings() error {
 		return err
 	}
 	return p.show("settings", "Settings", say("titles.settings"), map[string]any{
-		"Sandboxes": sandboxes, "Suggested": suggested(schema), "Changed": p.changed, "Granted": p.granted,
+		"Sandboxes": sandboxes, "Suggested": suggested(schema), "Changed": p.changed, "ETags": etags, "Granted": p.granted,
 		"Client": client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": roles,
 	})
 }
@@ -65,7 +79,7 @@ func (p *page) changeSettings() error {
 			AutomaticMatching:     &kindred.AutomaticMatchingChange{On: new(p.form("on") != ""), K: k, MinScore: &score},
 			MatchingRequiresLayer: new(p.form("matching_requires_layer") != ""), WebhookUserIDs: &ids, MatchRule: always,
 		},
-	})
+	}, p.asSeen()...)
 	if err != nil {
 		return p.again(err, p.settings)
 	}
@@ -128,7 +142,7 @@ func (p *page) changeLayer() error {
 	if text := p.form("match_rule"); text != "" {
 		always = kindred.Value(text)
 	}
-	if _, err := p.api.Consent.ChangeLayer(p.r.Context(), p.changed, kindred.ConsentLayerChange{Name: p.optional("name"), TraitPaths: p.typedPaths(), MatchRule: always}); err != nil {
+	if _, err := p.api.Consent.ChangeLayer(p.r.Context(), p.changed, kindred.ConsentLayerChange{Name: p.optional("name"), TraitPaths: p.typedPaths(), MatchRule: always}, p.asSeen()...); err != nil {
 		return p.again(err, p.settings)
 	}
 	return p.done(Path+"settings", "saved")

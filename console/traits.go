@@ -27,11 +27,12 @@ func (p *page) traits() error {
 
 // showTraits lists the traits, and shows the one that is asked for, or decided about.
 func (p *page) showTraits(data map[string]any) error {
-	schema, err := p.api.Traits.Get(p.r.Context())
+	var read kindred.Answer
+	schema, err := p.api.Traits.Get(p.r.Context(), kindred.WithAnswer(&read))
 	if err != nil {
 		return err
 	}
-	data["Schema"] = schema
+	data["Schema"], data["ETag"] = schema, p.etag(read)
 	for i, t := range schema.Traits {
 		if t.Path == p.r.FormValue("path") {
 			data["Chosen"] = &schema.Traits[i]
@@ -103,7 +104,7 @@ func (p *page) changeTrait() error {
 	if kind := p.form("type"); kind != "" {
 		change.Type = kindred.Value(kind)
 	}
-	if _, err := p.api.Traits.Change(p.r.Context(), kindred.TraitsChange{Traits: map[string]*kindred.TraitsChangeTraitsValue{p.form("path"): &change}}); err != nil {
+	if _, err := p.api.Traits.Change(p.r.Context(), kindred.TraitsChange{Traits: map[string]*kindred.TraitsChangeTraitsValue{p.form("path"): &change}}, p.asSeen()...); err != nil {
 		return p.again(err, p.traits)
 	}
 	return p.done(Path+"traits", "saved")

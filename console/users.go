@@ -255,7 +255,7 @@ func (p *page) user() error {
 	if err != nil {
 		return err
 	}
-	data := map[string]any{"User": user, "Traits": typed(flattened(user.Traits), schema), "ETag": cmp.Or(p.form("etag"), read.ETag)}
+	data := map[string]any{"User": user, "Traits": typed(flattened(user.Traits), schema), "ETag": p.etag(read)}
 	matches, err := p.api.Matches.Compute(ctx, user.ID, kindred.MatchRequest{Limit: new(int64(alikeShown)), Record: new(false)})
 	if err == nil {
 		data["Alike"] = explained(matches.Data)
@@ -567,15 +567,7 @@ func (p *page) changeUser() error {
 	if err != nil {
 		return p.again(err, p.user)
 	}
-	var options []kindred.Option
-	if read := p.form("etag"); read != "" {
-		options = append(options, kindred.WithIfMatch(read))
-	}
-	user, err := p.api.Users.Put(p.r.Context(), p.r.PathValue("id"), kindred.PutUser{Traits: traits}, options...)
-	if kindred.Is(err, kindred.CodeStale) && problemOf(err).Status == http.StatusPreconditionFailed {
-		p.r.Form.Del("etag") // to send it once more is to have seen what was changed
-		err = invalid("traits", say("user.changed_since"))
-	}
+	user, err := p.api.Users.Put(p.r.Context(), p.r.PathValue("id"), kindred.PutUser{Traits: traits}, p.asSeen()...)
 	if err != nil {
 		return p.again(err, p.user)
 	}

@@ -63,7 +63,8 @@ const shortestKey = 26
 
 func (p *page) webhook() error {
 	ctx, asked := p.r.Context(), p.r.URL.Query()
-	one, err := p.api.Webhooks.Get(ctx, p.r.PathValue("id"))
+	var read kindred.Answer
+	one, err := p.api.Webhooks.Get(ctx, p.r.PathValue("id"), kindred.WithAnswer(&read))
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (p *page) webhook() error {
 		return err
 	}
 	return p.show("webhook", "Webhooks", one.URL, map[string]any{
-		"Since": new(p.Now().Add(-24 * time.Hour)), "Webhook": one, "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": kindred.EventTypes(),
+		"Since": new(p.Now().Add(-24 * time.Hour)), "Webhook": one, "ETag": p.etag(read), "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": kindred.EventTypes(),
 		"Next": next("webhooks/"+url.PathEscape(one.ID), asked, deliveries.NextCursor),
 	})
 }
@@ -98,7 +99,7 @@ func (p *page) changeWebhook() error {
 			change.EventTypes = append(change.EventTypes, kindred.EventType(t))
 		}
 	}
-	if _, err := p.api.Webhooks.Change(p.r.Context(), id, change); err != nil {
+	if _, err := p.api.Webhooks.Change(p.r.Context(), id, change, p.asSeen()...); err != nil {
 		return p.again(err, p.webhook)
 	}
 	return p.done(Path+"webhooks/"+url.PathEscape(id), notice)

@@ -150,16 +150,18 @@ func (b browser) key(p webPage) string {
 	return found[1]
 }
 
-var formETag = regexp.MustCompile(`name="etag" value="([^"]+)"`)
+var formETag = regexp.MustCompile(`^[^>]*>(?:<input type="hidden"[^>]*>)*<input type="hidden" name="etag" value="([^"]+)"`)
 
-// etag says in which state a page has shown what its form changes.
-func (b browser) etag(p webPage) string {
+// etagOf says in which state a page has shown what its form for an address changes.
+func (b browser) etagOf(p webPage, action string) string {
 	b.Helper()
-	found := formETag.FindStringSubmatch(p.HTML)
-	if found == nil {
-		b.Fatalf("%s has no form with an ETag", p.Path)
+	for _, form := range strings.Split(p.HTML, `action="/console/`+action)[1:] {
+		if found := formETag.FindStringSubmatch(form); found != nil {
+			return html.UnescapeString(found[1])
+		}
 	}
-	return html.UnescapeString(found[1])
+	b.Fatalf("%s has no form with an ETag for %s", p.Path, action)
+	return ""
 }
 
 // From nothing to a cluster, a campaign and a verified delivery, by forms alone.
@@ -333,22 +335,97 @@ func TestTraitsAreSavedAsTheyWereTyped(t *testing.T) {
 		t.Helper()
 		return string(want[struct{ Traits json.RawMessage }](t, http.StatusOK, a.get("/api/v1/"+user)).Traits)
 	}
-	b.wantPage(b.send(user, "traits", large, "etag", b.etag(made)), user, "Saved.")
+	b.wantPage(b.send(user, "traits", large, "etag", b.etagOf(made, user)), user, "Saved.")
 	if got := traits(); got != `{"at":{"city":"Faro"},"id":12345678901234567890}` {
 		t.Errorf("saved as %s", got)
 	}
 	opened := b.open(user)
 	want[httpapi.User](t, http.StatusOK, a.send("PATCH", "/api/v1/"+user, map[string]any{"traits": map[string]any{"seen": 1}}))
-	refused := b.send(user, "traits", `{"plan":"pro"}`, "etag", b.etag(opened))
+	refused := b.send(user, "traits", `{"plan":"pro"}`, "etag", b.etagOf(opened, user))
 	if refused.Status != http.StatusUnprocessableEntity || !strings.Contains(said(refused), "changed since you opened") || !strings.Contains(refused.HTML, html.EscapeString(`{"plan":"pro"}`)) {
 		t.Errorf("it is told %d: %s", refused.Status, said(refused))
 	}
 	if got := traits(); !strings.Contains(got, `"seen":1`) {
 		t.Errorf("what was changed meanwhile is gone: %s", got)
 	}
-	b.wantPage(b.send(user, "traits", `{"plan":"pro"}`, "etag", b.etag(refused)), user, "Saved.")
+	b.wantPage(b.send(user, "traits", `{"plan":"pro"}`, "etag", b.etagOf(refused, user)), user, "Saved.")
 	if got := traits(); got != `{"plan":"pro"}` {
 		t.Errorf("saved as %s", got)
+	}
+}
+
+// Who changes what somebody else has changed since the page was opened is told, keeps what
+// was typed, and may send it once more.
+func TestNoFormOverwritesWhatItHasNotShown(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	a := populated(t, s)
+	b := a.signIn()
+	hook := string(want[httpapi.WebhookList](t, http.StatusOK, a.get(a.under("/webhooks"))).Data[0].ID)
+	campaign := string(want[httpapi.CampaignList](t, http.StatusOK, a.get("/api/v1/campaigns")).Data[0].ID)
+	segment := string(want[httpapi.SegmentList](t, http.StatusOK, a.get("/api/v1/segments")).Data[0].ID)
+	layer := string(want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0].ID)
+	budget := []string{"budget_minor", "9.00", "currency", "EUR"}
+	for _, test := range []struct {
+		name, page, action, api string
+		typed, other            []string // of two who opened the page
+		kept                    string   // of what was typed, as the form says it
+		there, then             string   // what the API says once the other has saved, and then the first
+	}{
+		{
+			"a segment", "segments/" + segment, "segments/" + segment, "/api/v1/segments/" + segment,
+			[]string{"name", "mine", "rule", "traits.age > 61"},
+			[]string{"name", "theirs", "rule", "traits.age > 62"},
+			"traits.age > 61", `"name":"theirs"`, `"name":"mine"`,
+		},
+		{
+			"a campaign", "campaigns/" + campaign, "campaigns/" + campaign, "/api/v1/campaigns/" + campaign,
+			append([]string{"name", "mine"}, budget...), append([]string{"name", "theirs"}, budget...), `value="mine"`, `"name":"theirs"`, `"name":"mine"`,
+		},
+		{
+			"an endpoint", "webhooks/" + hook, "webhooks/" + hook, a.under("/webhooks/" + hook),
+			[]string{"url", "https://mine.example/", "event_types", "match.computed"},
+			[]string{"url", "https://theirs.example/", "event_types", "match.computed"},
+			"https://mine.example/", "https://theirs.example/", "https://mine.example/",
+		},
+		{
+			"how it is delivered", "webhooks/" + hook, "webhooks/" + hook, a.under("/webhooks/" + hook),
+			[]string{"controls", "1", "max_per_second", "7"},
+			[]string{"controls", "1", "max_per_second", "8"},
+			`value="7"`, `"max_per_second":8`, `"max_per_second":7`,
+		},
+		{
+			"a client", "settings", "settings", "/api/v1/clients/" + string(a.Client.ID),
+			[]string{"name", "mine", "k", "5", "min_score", "0.5", "webhook_user_ids", "user_id"},
+			[]string{"name", "theirs", "k", "5", "min_score", "0.5", "webhook_user_ids", "user_id"},
+			`value="mine"`, `"name":"theirs"`, `"name":"mine"`,
+		},
+		{
+			"a layer", "settings", "settings/layers/" + layer, "/api/v1/consent_layers/" + layer,
+			[]string{"name", "mine", "trait_paths", "age"},
+			[]string{"name", "theirs", "trait_paths", "age"},
+			`value="mine"`, `"name":"theirs"`, `"name":"mine"`,
+		},
+		{
+			"a trait", "traits?path=age", "traits", "/api/v1/traits",
+			[]string{"path", "age", "weight", "3"},
+			[]string{"path", "age", "weight", "4"},
+			`value="3"`, `"weight":4`, `"weight":3`,
+		},
+	} {
+		opened := b.etagOf(b.open(test.page), test.action)
+		b.wantPage(b.send(test.action, append(test.other, "etag", opened)...), "", "Saved.")
+		refused := b.send(test.action, append(test.typed, "etag", opened)...)
+		if refused.Status != http.StatusUnprocessableEntity || !strings.Contains(said(refused), "changed since you opened") || !strings.Contains(html.UnescapeString(refused.HTML), test.kept) {
+			t.Errorf("%s: it is told %d: %s", test.name, refused.Status, said(refused))
+		}
+		if got := string(a.get(test.api).Body); !strings.Contains(got, test.there) {
+			t.Errorf("%s: what was changed meanwhile is gone: %s", test.name, got)
+		}
+		b.wantPage(b.send(test.action, append(test.typed, "etag", b.etagOf(refused, test.action))...), "", "Saved.")
+		if got := string(a.get(test.api).Body); !strings.Contains(got, test.then) {
+			t.Errorf("%s: saved as %s", test.name, got)
+		}
 	}
 }
 
