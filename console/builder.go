@@ -35,11 +35,14 @@ type builder struct {
 	Open         bool
 }
 
-type line struct{ Trait, Comparison, Value string }
+type line struct {
+	Trait, Comparison, Value string
+	OneKey                   bool // the trait's name is one key, with its dots
+}
 
 // build is the builder of a page whose rule stands in the field back, and the rule that
 // was built; "": none was.
-func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builder, rule string) {
+func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builder, rule string, err error) {
 	asked := p.r.URL.Query()
 	b = builder{Action: action, Back: back, Comparisons: comparisons(), Lines: make([]line, builtLines), Open: asked.Get("built") != ""}
 	types := map[string]kindred.TraitType{}
@@ -59,16 +62,39 @@ func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builde
 				*to = strings.TrimSpace(all[i])
 			}
 		}
-		if l.Trait != "" {
-			parts = append(parts, l.rule(types[l.Trait]))
+		if l.Trait == "" {
+			continue
 		}
+		if l.OneKey, err = p.isOneKey(l.Trait); err != nil {
+			return b, "", err
+		}
+		parts = append(parts, l.rule(types[l.Trait]))
 	}
-	return b, strings.Join(parts, " && ")
+	return b, strings.Join(parts, " && "), nil
+}
+
+// isOneKey says whether users have a trait that is named with dots, rather than one below
+// another: a path tells them apart no more.
+func (p *page) isOneKey(path string) (bool, error) {
+	if !strings.Contains(path, ".") {
+		return false, nil
+	}
+	preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: "has(traits[" + quoted(path) + "])"})
+	switch {
+	case err == nil:
+		return preview.Members > 0, nil
+	case problemOf(err).Field("rule") != "": // it may not be read: the rule itself is told so
+		return false, nil
+	}
+	return false, err
 }
 
 // rule is a line as a rule.
 func (l line) rule(kind kindred.TraitType) string {
 	names := strings.Split(l.Trait, ".")
+	if l.OneKey {
+		names = []string{l.Trait}
+	}
 	for i, name := range names {
 		if names[i] = "." + name; !plainName.MatchString(name) {
 			names[i] = "[" + quoted(name) + "]"
@@ -76,8 +102,13 @@ func (l line) rule(kind kindred.TraitType) string {
 	}
 	at := "traits" + strings.Join(names, "")
 	value := quoted(l.Value)
-	_, failed := strconv.ParseFloat(l.Value, 64)
-	if (kind == kindred.TraitTypeNumber || kind == "") && failed == nil || kind == kindred.TraitTypeBool && (l.Value == "true" || l.Value == "false") {
+	_, beyond := strconv.ParseFloat(l.Value, 64)
+	switch {
+	case (kind == kindred.TraitTypeNumber || kind == "") && plainNumber.MatchString(l.Value) && beyond == nil:
+		if value = l.Value; len(strings.TrimLeft(value, "-")) > 18 && !strings.Contains(value, ".") {
+			value += ".0" // as rules take whole numbers of more digits
+		}
+	case kind == kindred.TraitTypeBool && (l.Value == "true" || l.Value == "false"):
 		value = l.Value
 	}
 	switch l.Comparison {
@@ -96,5 +127,8 @@ func (l line) rule(kind kindred.TraitType) string {
 	}
 	return at + " == " + value
 }
+
+// plainNumber is how numbers are written in rules.
+var plainNumber = regexp.MustCompile(`^-?\d+(\.\d+)?$`)
 
 var plainName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)

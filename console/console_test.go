@@ -166,15 +166,25 @@ func TestARuleIsBuiltOfLines(t *testing.T) {
 		kind kindred.TraitType
 		want string
 	}{
-		{line{"age", "over", "30"}, kindred.TraitTypeNumber, `traits.age > 30`},
-		{line{"age", "over", "thirty"}, kindred.TraitTypeNumber, `traits.age > "thirty"`},
-		{line{"plan", "", `a"b`}, kindred.TraitTypeCategory, `traits.plan == "a\"b"`},
-		{line{"on", "not", "true"}, kindred.TraitTypeBool, `traits.on != true`},
-		{line{"odd name.x", "there", ""}, "", `has(traits["odd name"].x)`},
-		{line{"likes", "has", "jazz"}, kindred.TraitTypeSet, `"jazz" in traits.likes`},
-		{line{"new", "over", "30"}, "", `traits.new > 30`},
-		{line{"seen", "within", "30d"}, kindred.TraitTypeDate, `within(traits.seen, "30d")`},
-		{line{"age", "under", "1) || true"}, kindred.TraitTypeNumber, `traits.age < "1) || true"`},
+		{line{Trait: "age", Comparison: "over", Value: "30"}, kindred.TraitTypeNumber, `traits.age > 30`},
+		{line{Trait: "age", Comparison: "over", Value: "thirty"}, kindred.TraitTypeNumber, `traits.age > "thirty"`},
+		{line{Trait: "plan", Comparison: "", Value: `a"b`}, kindred.TraitTypeCategory, `traits.plan == "a\"b"`},
+		{line{Trait: "on", Comparison: "not", Value: "true"}, kindred.TraitTypeBool, `traits.on != true`},
+		{line{Trait: "odd name.x", Comparison: "there", Value: ""}, "", `has(traits["odd name"].x)`},
+		{line{Trait: "likes", Comparison: "has", Value: "jazz"}, kindred.TraitTypeSet, `"jazz" in traits.likes`},
+		{line{Trait: "new", Comparison: "over", Value: "30"}, "", `traits.new > 30`},
+		{line{Trait: "seen", Comparison: "within", Value: "30d"}, kindred.TraitTypeDate, `within(traits.seen, "30d")`},
+		{line{Trait: "age", Comparison: "under", Value: "1) || true"}, kindred.TraitTypeNumber, `traits.age < "1) || true"`},
+		{line{Trait: "odd.name", Comparison: "there", OneKey: true}, "", `has(traits["odd.name"])`},
+		{line{Trait: "age", Value: "-4.50"}, kindred.TraitTypeNumber, `traits.age == -4.50`},
+		{line{Trait: "age", Value: "+45"}, kindred.TraitTypeNumber, `traits.age == "+45"`},
+		{line{Trait: "age", Value: "45."}, kindred.TraitTypeNumber, `traits.age == "45."`},
+		{line{Trait: "age", Value: "inf"}, kindred.TraitTypeNumber, `traits.age == "inf"`},
+		{line{Trait: "age", Value: "NaN"}, kindred.TraitTypeNumber, `traits.age == "NaN"`},
+		{line{Trait: "age", Value: "1_0"}, kindred.TraitTypeNumber, `traits.age == "1_0"`},
+		{line{Trait: "age", Value: "0x1p2"}, kindred.TraitTypeNumber, `traits.age == "0x1p2"`},
+		{line{Trait: "id", Value: "-123456789012345678"}, kindred.TraitTypeNumber, `traits.id == -123456789012345678`},
+		{line{Trait: "id", Value: "12345678901234567890"}, kindred.TraitTypeNumber, `traits.id == 12345678901234567890.0`},
 	} {
 		if got := c.rule(c.kind); got != c.want {
 			t.Errorf("%v is %s, not %s", c.line, got, c.want)

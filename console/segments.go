@@ -26,7 +26,10 @@ func (p *page) segments() error {
 	if err != nil {
 		return err
 	}
-	build, built := p.build(Path+"segments#add", "rule", schema)
+	build, built, err := p.build(Path+"segments#add", "rule", schema)
+	if err != nil {
+		return err
+	}
 	if built != "" {
 		p.r.Form = url.Values{"rule": {built}}
 	}

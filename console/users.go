@@ -41,7 +41,10 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 	if err != nil {
 		return err
 	}
-	build, built := p.build(Path+"users", "filter", schema)
+	build, built, err := p.build(Path+"users", "filter", schema)
+	if err != nil {
+		return err
+	}
 	params.Filter = cmp.Or(built, strings.TrimSpace(asked.Get("filter")))
 	found, err := p.api.Users.ListPage(p.r.Context(), params)
 	if err != nil {

@@ -354,6 +354,32 @@ func TestTraitsAreSavedAsTheyWereTyped(t *testing.T) {
 	}
 }
 
+// What is chosen and typed becomes a rule that is understood, and names whom it says.
+func TestARuleIsBuiltOfWhatUsersHave(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	b := a.signIn()
+	for _, external := range []string{"ann", "bob"} {
+		a.createUser(external, map[string]any{"dotted.name": "x", "at": map[string]any{"city": "Faro"}, "miles": json.Number("12345678901234567890")})
+	}
+	for _, test := range [][3]string{
+		{"dotted.name", "x", `traits["dotted.name"] == "x"`},
+		{"at.city", "Faro", `traits.at.city == "Faro"`},
+		{"miles", "12345678901234567890", "traits.miles == 12345678901234567890.0"},
+		{"miles", "45.", ""},
+		{"miles", "+45", ""},
+		{"miles", "inf", ""},
+		{"miles", "nan", ""},
+		{"miles", "1_0", ""},
+		{"miles", strings.Repeat("9", 400), ""},
+	} {
+		page := b.wantPage(b.open("users?"+url.Values{"built": {"1"}, "trait": {test[0]}, "comparison": {"is"}, "value": {test[1]}}.Encode()), "users", test[2])
+		if named := strings.Contains(page.HTML, ">ann</a>"); named != (test[2] != "") {
+			t.Errorf("%s is %.20s: it names her: %t\n%s", test[0], test[1], named, said(page))
+		}
+	}
+}
+
 // Who changes what somebody else has changed since the page was opened is told, keeps what
 // was typed, and may send it once more.
 func TestNoFormOverwritesWhatItHasNotShown(t *testing.T) {
