@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -122,8 +123,21 @@ func TestModelsFindTheDocumentationAsText(t *testing.T) {
 	if answer.Header.Get("Content-Type") != "text/plain; charset=utf-8" || !strings.Contains(full, "### user_exists") || !strings.Contains(full, "# Command line") {
 		t.Errorf("%s, %d bytes", answer.Header.Get("Content-Type"), len(full))
 	}
+	for _, link := range regexp.MustCompile(`\]\(([^)\s]+\.(?:md|svg|png)|#)`).FindAllStringSubmatch(full, -1) {
+		if !strings.HasPrefix(link[1], "http") && !strings.HasPrefix(link[1], "/docs/") {
+			t.Errorf("a link leads to %s", link[1])
+		}
+	}
+	var paths []string
 	for _, after := range strings.Split(text, "](")[1:] {
 		path, _, _ := strings.Cut(after, ")")
+		paths = append(paths, path)
+	}
+	for _, link := range regexp.MustCompile(`\]\((/docs[^)#]*)`).FindAllStringSubmatch(full, -1) {
+		paths = append(paths, link[1])
+	}
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
 		if answer, _ := e.send("GET", path, nil); answer.StatusCode != http.StatusOK {
 			t.Errorf("%s: %d", path, answer.StatusCode)
 		}

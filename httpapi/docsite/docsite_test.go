@@ -133,6 +133,16 @@ func TestASearchFindsSectionsBestFirst(t *testing.T) {
 		"PgBouncer":           `/docs/operations`,
 		"consistency proof":   `/docs/history`,
 		"X-Kindred-Position ": `/docs`,
+		"pagination":          `/docs/guarantees#lists-are-complete`,
+		"sort":                `/docs/guarantees#lists-are-complete`,
+		"CORS":                `/docs/security#`,
+		"GDPR":                `/docs/guarantees#erasure-is-true`,
+		"prometheus":          `/docs/operations#watch`,
+		"password reset":      `/docs/security#`,
+		"webhok signature":    `/docs/webhooks`,
+		"segmant":             `/docs/segments`,
+		"delete user":         `/docs/guide#erase-a-user`,
+		"log out":             `/docs/guide#sign-up`,
 	} {
 		results := search(t, site, query)
 		first := regexp.MustCompile(`<li><a href="([^"]*)"`).FindStringSubmatch(results)

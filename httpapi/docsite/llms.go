@@ -3,6 +3,7 @@ package docsite
 import (
 	"fmt"
 	"io/fs"
+	"path"
 	"regexp"
 	"strings"
 )
@@ -15,6 +16,10 @@ const (
 
 // link is one that leads from a page elsewhere than from a list at the top.
 var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+
+// local is the end of a link to a file of the repository, or within its page. Code may look
+// like other links.
+var local = regexp.MustCompile(`\]\((?:[^)\s:]+\.(?:md|svg|png)(?:#[^)\s]+)?|#[^)\s]+)\)`)
 
 var lead = regexp.MustCompile(`(?s)\A# ([^\n]+)\n+(.*?)(?:\n\n|\z)`)
 
@@ -45,7 +50,14 @@ func (s *Site) addTexts(files fs.FS) error {
 			default:
 				fmt.Fprintf(&list, "- [%s](%s): %s\n", parts[1], address(file), about)
 			}
-			fmt.Fprintf(&full, "<!-- %s -->\n\n%s\n", address(file), source)
+			here := local.ReplaceAllFunc(source, func(end []byte) []byte {
+				to := end[2 : len(end)-1]
+				if to[0] == '#' {
+					to = append([]byte(path.Base(file)), to...)
+				}
+				return fmt.Appendf(nil, "](%s)", relinked(file, to))
+			})
+			fmt.Fprintf(&full, "<!-- %s -->\n\n%s\n", address(file), here)
 		}
 	}
 	fmt.Fprintf(&list, "\n## For machines\n\n- [The API](/openapi.json): OpenAPI 3.0, all operations with examples\n"+

@@ -26,14 +26,15 @@ type result struct {
 	score            float64
 }
 
-// words writes the words of a text in lower case, each behind a space, so that
-// " log" finds words that begin with it.
+// words writes the words of a text in lower case, each between spaces, so that
+// " log" finds words that begin with it, and " log " the word.
 func words(text string) string {
 	var out strings.Builder
 	for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		out.WriteByte(' ')
 		out.WriteString(word)
 	}
+	out.WriteByte(' ')
 	return out.String()
 }
 
@@ -68,17 +69,47 @@ var searchPage = template.Must(template.New("search").Parse(`<h1>Search</h1>
 {{- end}}
 `))
 
-// find ranks by how often the words stand in a section, rare ones and those of
-// titles before others, as BM25 does without its length.
+// aside are the pages that few look for: what is found elsewhere, too, stands before them.
+var aside = regexp.MustCompile(`^/docs/(adr|architecture|changelog|contract|contributing|limits|performance|recipes)\b`)
+
+// shortest is how many letters of a word are looked for at least, and half of it, where all
+// of it stands nowhere.
+const shortest = 4
+
+// found shortens a word from its end until some section holds it: what it ends with may be
+// misspelt, or another form of it.
+func (s *Site) found(word string) string {
+	for letters := []rune(word); len(letters) >= max(shortest, len([]rune(word))/2); letters = letters[:len(letters)-1] {
+		begins := " " + string(letters)
+		if slices.ContainsFunc(s.sections, func(one section) bool {
+			return strings.Contains(one.titleWords, begins) || strings.Contains(one.textWords, begins)
+		}) {
+			return string(letters)
+		}
+	}
+	return word
+}
+
+// times is how often a word stands in a text, three times of what only begins with it.
+func times(text, word string) int {
+	return strings.Count(text, " "+word) + 2*strings.Count(text, " "+word+" ")
+}
+
+// find ranks by how often the words stand in a section for its length, as BM25 does, rare
+// ones, those of titles and those that stand together before others, and what is aside
+// behind the rest.
 func (s *Site) find(asked []string) []result {
 	if len(asked) == 0 {
 		return nil
+	}
+	for i, word := range asked {
+		asked[i] = s.found(word)
 	}
 	counts := make([][2]int, len(s.sections)*len(asked)) // in the title and in the text
 	holding := make([]int, len(asked))
 	for i := range s.sections {
 		for j, word := range asked {
-			n := [2]int{strings.Count(s.sections[i].titleWords, " "+word), strings.Count(s.sections[i].textWords, " "+word)}
+			n := [2]int{times(s.sections[i].titleWords, word), times(s.sections[i].textWords, word)}
 			counts[i*len(asked)+j] = n
 			if n != [2]int{} {
 				holding[j]++
@@ -95,7 +126,13 @@ func (s *Site) find(asked []string) []result {
 				break
 			}
 			often := 4*float64(n[0]) + float64(n[1])
-			score += often / (often + 1.5) * math.Log(1+float64(len(s.sections))/float64(holding[j]))
+			score += often / (often + 1.5 + float64(len(s.sections[i].textWords))/2000) * math.Log(1+float64(len(s.sections))/float64(holding[j]))
+		}
+		if one := &s.sections[i]; strings.Contains(one.titleWords+one.textWords, " "+strings.Join(asked, " ")) {
+			score *= 2 // they stand together
+		}
+		if aside.MatchString(s.sections[i].url) {
+			score /= 2
 		}
 		if score > 0 {
 			one := &s.sections[i]
