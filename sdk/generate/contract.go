@@ -90,6 +90,7 @@ type named struct {
 	Fields      []field
 	Values      []string
 	Union       []*typ
+	ofUnion     bool // it is a member of PublicEvent
 }
 
 type field struct {
@@ -134,10 +135,31 @@ func read(doc *openapi3.T) (*contract, error) {
 		}
 		c.Resources = append(c.Resources, r)
 	}
+	c.tellEventsApart()
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
 		c.Types = append(c.Types, c.byName[name])
 	}
 	return c, nil
+}
+
+// tellEventsApart makes PublicEvent a union with a member for each of EventDelivery:
+// the contract leaves open what its data is, which event_type says.
+func (c *contract) tellEventsApart() {
+	event := c.byName["PublicEvent"]
+	for _, body := range c.byName["EventDelivery"].Union {
+		delivery := c.byName[body.Name]
+		n := &named{Name: strings.TrimSuffix(body.Name, "Delivery") + "Event", About: delivery.About, ofUnion: true}
+		for _, f := range event.Fields {
+			for _, of := range delivery.Fields {
+				if of.Name == f.Name {
+					f.Type = of.Type
+				}
+			}
+			n.Fields = append(n.Fields, f)
+		}
+		c.byName[n.Name] = n
+		event.Union = append(event.Union, &typ{Kind: reference, Name: n.Name})
+	}
 }
 
 func (c *contract) operations(doc *openapi3.T, tag string, r *resource) error {

@@ -150,7 +150,7 @@ func (c *contract) golangType(b *strings.Builder, n *named) {
 			fmt.Fprintf(b, "\tcase EventType%s:\n\t\treturn new(%s)\n", exported(words(kind)), data)
 		}
 		b.WriteString("\t}\n\treturn nil\n}\n")
-	case strings.HasSuffix(n.Name, "Delivery") && n.Name != "Delivery":
+	case n.ofUnion || strings.HasSuffix(n.Name, "Delivery") && n.Name != "Delivery":
 	case len(n.Values) > 0:
 		fmt.Fprintf(b, "\n%stype %s string\n\nconst (\n", about("// ", strings.TrimSpace(n.Name+": "+sentence(n.About))), n.Name)
 		for _, v := range n.Values {
@@ -166,7 +166,7 @@ func (c *contract) golangType(b *strings.Builder, n *named) {
 		}
 	default:
 		fields := n.Fields
-		if n.Union != nil {
+		if fields == nil {
 			fields = c.merged(n)
 		}
 		fmt.Fprintf(b, "\n%stype %s struct {\n", about("// ", strings.TrimSpace(n.Name+": "+sentence(n.About))), n.Name)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,5 +46,35 @@ func TestNoNameInPythonIsAKeyword(t *testing.T) {
 	}
 	if !strings.Contains(written, `"from": "str"`) || !strings.Contains(written, `"class": NotRequired["str"]`) {
 		t.Errorf("written is %s", written)
+	}
+}
+
+// TestPublicEventsAreToldApartLikeDeliveries holds what type checkers know of an event.
+func TestPublicEventsAreToldApartLikeDeliveries(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromFile("../../httpapi/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := read(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(union, name string) (types []string) {
+		for _, member := range c.byName[union].Union {
+			for _, f := range c.byName[member.Name].Fields {
+				if f.Name == name {
+					types = append(types, typescriptName(f.Type))
+				}
+			}
+		}
+		return types
+	}
+	for _, name := range []string{"event_type", "data", "timestamp"} {
+		if events, deliveries := of("PublicEvent", name), of("EventDelivery", name); len(events) == 0 || !slices.Equal(events, deliveries) {
+			t.Errorf("%s of events is %q, of deliveries %q", name, events, deliveries)
+		}
+	}
+	if ids := of("PublicEvent", "id"); len(ids) != len(of("EventDelivery", "data")) {
+		t.Errorf("ids are %q", ids)
 	}
 }

@@ -2919,6 +2919,20 @@ export interface CampaignBudgetExhaustedDelivery {
   test?: boolean;
 }
 
+/** A spend has reached the budget of a campaign, which is completed; told once. */
+export interface CampaignBudgetExhaustedEvent {
+  /** What the body of a delivery of this type carries as `data`. */
+  data: CampaignBudgetExhaustedData;
+  /** What happened. */
+  event_type: "campaign.budget_exhausted";
+  /** The event, `evt_…`, as in `webhook-id` and in the history. */
+  id: string;
+  /** When it happened, in UTC with microseconds. */
+  timestamp: string;
+  /** A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise. */
+  erased?: boolean;
+}
+
 /** What is not named stays; null takes away. */
 export interface CampaignChange {
   /**
@@ -3193,6 +3207,20 @@ export interface ClusterDriftDetectedDelivery {
   test?: boolean;
 }
 
+/** A cluster has changed between two runs; `GET /api/v1/clusters/{id}/drift` tells how. */
+export interface ClusterDriftDetectedEvent {
+  /** What the body of a delivery of this type carries as `data`. */
+  data: ClusterDriftDetectedData;
+  /** What happened. */
+  event_type: "cluster.drift_detected";
+  /** The event, `evt_…`, as in `webhook-id` and in the history. */
+  id: string;
+  /** When it happened, in UTC with microseconds. */
+  timestamp: string;
+  /** A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise. */
+  erased?: boolean;
+}
+
 export interface ClusterDriftList {
   /** The runs of this page. */
   data: Array<ClusterDrift>;
@@ -3313,6 +3341,20 @@ export interface ClusteringCompletedDelivery {
   test?: boolean;
 }
 
+/** A clustering run has ended with clusters. */
+export interface ClusteringCompletedEvent {
+  /** What the body of a delivery of this type carries as `data`. */
+  data: ClusteringCompletedData;
+  /** What happened. */
+  event_type: "clustering.completed";
+  /** The event, `evt_…`, as in `webhook-id` and in the history. */
+  id: string;
+  /** When it happened, in UTC with microseconds. */
+  timestamp: string;
+  /** A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise. */
+  erased?: boolean;
+}
+
 /** Why the run failed. */
 export interface ClusteringFailedData {
   /** Your client, `cli_…`. */
@@ -3335,6 +3377,20 @@ export interface ClusteringFailedDelivery {
   timestamp: string;
   /** Of an event that was made up for a test; absent otherwise. */
   test?: boolean;
+}
+
+/** A clustering run has ended without clusters; the last good ones stay. */
+export interface ClusteringFailedEvent {
+  /** What the body of a delivery of this type carries as `data`. */
+  data: ClusteringFailedData;
+  /** What happened. */
+  event_type: "clustering.failed";
+  /** The event, `evt_…`, as in `webhook-id` and in the history. */
+  id: string;
+  /** When it happened, in UTC with microseconds. */
+  timestamp: string;
+  /** A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise. */
+  erased?: boolean;
 }
 
 /** How a run has moved users between clusters. */
@@ -4229,6 +4285,20 @@ export interface MatchComputedDelivery {
   test?: boolean;
 }
 
+/** Two users were compared, and the match recorded. */
+export interface MatchComputedEvent {
+  /** What the body of a delivery of this type carries as `data`. */
+  data: MatchComputedData;
+  /** What happened. */
+  event_type: "match.computed";
+  /** The event, `evt_…`, as in `webhook-id` and in the history. */
+  id: string;
+  /** When it happened, in UTC with microseconds. */
+  timestamp: string;
+  /** A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise. */
+  erased?: boolean;
+}
+
 /** How many matches were recorded. */
 export interface MatchCounts {
   /** Each is told as `match.computed`. */
@@ -4612,18 +4682,7 @@ export interface ProjectionQuarantine {
 }
 
 /** An event as webhooks tell of it, and its id. */
-export interface PublicEvent {
-  /** What the body of a delivery of this type carries as `data`. */
-  data: Record<string, unknown>;
-  /** What happened. */
-  event_type: EventType;
-  /** The event, `evt_…`, as in `webhook-id` and in the history. */
-  id: string;
-  /** When it happened, in UTC with microseconds. */
-  timestamp: string;
-  /** A user that was to be named by your own id is erased, and named by `usr_…`; absent otherwise. */
-  erased?: boolean;
-}
+export type PublicEvent = MatchComputedEvent | ClusteringCompletedEvent | ClusteringFailedEvent | CampaignBudgetExhaustedEvent | ClusterDriftDetectedEvent;
 
 /** A user as it shall be. */
 export interface PutUser {

@@ -141,7 +141,7 @@ async function* eventsIn(response: Response, watch: (on: boolean) => void): Asyn
 }
 
 function read(id: string, data: string): PublicEvent {
-  let body: Omit<PublicEvent, "id">;
+  let body: PublicEvent;
   try {
     body = JSON.parse(data) as PublicEvent;
   } catch (cause) {

@@ -449,6 +449,21 @@ class CampaignBudgetExhaustedDelivery(TypedDict):
     test: NotRequired[bool]
 
 
+class CampaignBudgetExhaustedEvent(TypedDict):
+    """A spend has reached the budget of a campaign, which is completed; told once."""
+    # What the body of a delivery of this type carries as `data`.
+    data: CampaignBudgetExhaustedData
+    # What happened.
+    event_type: Literal["campaign.budget_exhausted"]
+    # The event, `evt_…`, as in `webhook-id` and in the history.
+    id: str
+    # When it happened, in UTC with microseconds.
+    timestamp: str
+    # A user that was to be named by your own id is erased, and named by `usr_…`; absent
+    # otherwise.
+    erased: NotRequired[bool]
+
+
 class CampaignChange(TypedDict):
     """What is not named stays; null takes away."""
     # Who is to see it; `all`, the users of the clusters that `cluster_ids` names, or those whom
@@ -691,6 +706,21 @@ class ClusterDriftDetectedDelivery(TypedDict):
     test: NotRequired[bool]
 
 
+class ClusterDriftDetectedEvent(TypedDict):
+    """A cluster has changed between two runs; `GET /api/v1/clusters/{id}/drift` tells how."""
+    # What the body of a delivery of this type carries as `data`.
+    data: ClusterDriftDetectedData
+    # What happened.
+    event_type: Literal["cluster.drift_detected"]
+    # The event, `evt_…`, as in `webhook-id` and in the history.
+    id: str
+    # When it happened, in UTC with microseconds.
+    timestamp: str
+    # A user that was to be named by your own id is erased, and named by `usr_…`; absent
+    # otherwise.
+    erased: NotRequired[bool]
+
+
 class ClusterDriftList(TypedDict):
     # The runs of this page.
     data: list[ClusterDrift]
@@ -804,6 +834,21 @@ class ClusteringCompletedDelivery(TypedDict):
     test: NotRequired[bool]
 
 
+class ClusteringCompletedEvent(TypedDict):
+    """A clustering run has ended with clusters."""
+    # What the body of a delivery of this type carries as `data`.
+    data: ClusteringCompletedData
+    # What happened.
+    event_type: Literal["clustering.completed"]
+    # The event, `evt_…`, as in `webhook-id` and in the history.
+    id: str
+    # When it happened, in UTC with microseconds.
+    timestamp: str
+    # A user that was to be named by your own id is erased, and named by `usr_…`; absent
+    # otherwise.
+    erased: NotRequired[bool]
+
+
 class ClusteringFailedData(TypedDict):
     """Why the run failed."""
     # Your client, `cli_…`.
@@ -826,6 +871,21 @@ class ClusteringFailedDelivery(TypedDict):
     timestamp: str
     # Of an event that was made up for a test; absent otherwise.
     test: NotRequired[bool]
+
+
+class ClusteringFailedEvent(TypedDict):
+    """A clustering run has ended without clusters; the last good ones stay."""
+    # What the body of a delivery of this type carries as `data`.
+    data: ClusteringFailedData
+    # What happened.
+    event_type: Literal["clustering.failed"]
+    # The event, `evt_…`, as in `webhook-id` and in the history.
+    id: str
+    # When it happened, in UTC with microseconds.
+    timestamp: str
+    # A user that was to be named by your own id is erased, and named by `usr_…`; absent
+    # otherwise.
+    erased: NotRequired[bool]
 
 
 class ClusteringFlow(TypedDict):
@@ -1647,6 +1707,21 @@ class MatchComputedDelivery(TypedDict):
     test: NotRequired[bool]
 
 
+class MatchComputedEvent(TypedDict):
+    """Two users were compared, and the match recorded."""
+    # What the body of a delivery of this type carries as `data`.
+    data: MatchComputedData
+    # What happened.
+    event_type: Literal["match.computed"]
+    # The event, `evt_…`, as in `webhook-id` and in the history.
+    id: str
+    # When it happened, in UTC with microseconds.
+    timestamp: str
+    # A user that was to be named by your own id is erased, and named by `usr_…`; absent
+    # otherwise.
+    erased: NotRequired[bool]
+
+
 class MatchCounts(TypedDict):
     """How many matches were recorded."""
     # Each is told as `match.computed`.
@@ -1968,21 +2043,6 @@ class ProjectionQuarantine(TypedDict):
     position: str
     # A time in UTC with microseconds (RFC 3339).
     since: str
-
-
-class PublicEvent(TypedDict):
-    """An event as webhooks tell of it, and its id."""
-    # What the body of a delivery of this type carries as `data`.
-    data: dict[str, Any]
-    # What happened.
-    event_type: EventType
-    # The event, `evt_…`, as in `webhook-id` and in the history.
-    id: str
-    # When it happened, in UTC with microseconds.
-    timestamp: str
-    # A user that was to be named by your own id is erased, and named by `usr_…`; absent
-    # otherwise.
-    erased: NotRequired[bool]
 
 
 class PutUser(TypedDict):
@@ -2944,3 +3004,6 @@ EventDelivery = Union[MatchComputedDelivery, ClusteringCompletedDelivery, Cluste
 
 
 FeedItem = Union[FeedUser, FeedCampaign]
+
+
+PublicEvent = Union[MatchComputedEvent, ClusteringCompletedEvent, ClusteringFailedEvent, CampaignBudgetExhaustedEvent, ClusterDriftDetectedEvent]
