@@ -354,6 +354,32 @@ func TestRetryAfterIsRespected(t *testing.T) {
 	})
 }
 
+// A date as asctime writes it names no zone, and is of none but UTC (RFC 9110, section 5.6.7).
+func TestADateOfRetryAfterIsInUTC(t *testing.T) {
+	t.Parallel()
+	for _, name := range sdks() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startDriver(t, name, "TZ=America/New_York")
+			for _, layout := range []string{time.ANSIC, http.TimeFormat, "Monday, 02-Jan-06 15:04:05 GMT"} {
+				s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+					if n > 0 {
+						good(w)
+						return
+					}
+					w.Header().Set("Retry-After", time.Now().UTC().Add(2*time.Second).Format(layout))
+					refuse(w, 503, "overloaded")
+				})
+				d.client(layout, s.URL)
+				d.must(layout, "users.get", getUser)
+				if seen := s.seen(); len(seen) != 2 || seen[1].At.Sub(seen[0].At) < 500*time.Millisecond {
+					t.Errorf("%s: %d requests, the second after %s", layout, len(seen), seen[len(seen)-1].At.Sub(seen[0].At))
+				}
+			}
+		})
+	}
+}
+
 func TestRefusalsKeepTheirPlaces(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
@@ -668,6 +694,34 @@ func TestIdsStayOneSegmentOfThePath(t *testing.T) {
 	})
 }
 
+// What cannot be sent as it is would be sent as something else, or break the connection.
+func TestTextsThatCannotBeSentAreRefusedBefore(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
+		d.client("c", s.URL)
+		for _, key := range []string{"a\nb", "a\u0000", "\u00fc", "\u20ac"} {
+			d.fails("usage", "c", "users.create", command{"body": command{"external_id": "u"}, "options": command{"idempotency_key": key}})
+			d.fails("usage", "c", "users.put", command{"path": []string{"ext:u"}, "body": command{}, "options": command{"if_match": key}})
+		}
+		if d.name != "go" { // whose texts are bytes, which JSON does not bring to its driver
+			half := json.RawMessage(`"a\ud800"`)
+			d.fails("usage", "c", "users.get", command{"path": []json.RawMessage{half}})
+			d.fails("usage", "c", "users.list", command{"params": command{"filter": half}})
+			d.fails("usage", "c", "users.import", command{"lines": half})
+		}
+		if len(s.seen()) > 0 {
+			t.Errorf("sent was %+v", s.seen())
+		}
+	})
+	t.Run("bytes of Go", func(t *testing.T) {
+		k := throughTransport(t, func(*http.Request) (*http.Response, error) { return answerOf(200, user), nil })
+		if _, err := k.Users.Get(t.Context(), "ext:\xff"); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 func TestNullAndAbsentStayApart(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
@@ -731,6 +785,32 @@ func TestACallEndsInItsTimeThoughNoTokenComes(t *testing.T) {
 		d.fails("timeout", "c", "users.get", getUser)
 		if took := time.Since(before); took > 20*time.Second { // an attempt of the exchange takes 35 s
 			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestACallWithoutTimeSendsNothing(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
+		d.client("c", s.URL, command{"token": tokenOf(7)})
+		for _, milliseconds := range []int{0, -1} {
+			none := command{"timeout_ms": milliseconds}
+			d.fails("timeout", "c", "users.get", command{"path": []string{"usr_1"}, "options": none})
+			d.fails("timeout", "c", "users.list", command{"options": none})
+			d.fails("timeout", "c", "users.import", command{"users": 10, "options": none})
+			for _, method := range []string{"pull", "follow"} {
+				if _, failed := d.events("c", method, command{"options": none}); failed == nil || failed.Kind != "timeout" {
+					t.Errorf("%s ended with %v", method, failed)
+				}
+			}
+		}
+		if d.name != "go" { // where a field of a struct that is 0 is left out
+			d.client("none", s.URL, command{"token": tokenOf(7), "timeout_ms": 0})
+			d.fails("timeout", "none", "users.get", getUser)
+		}
+		if len(s.seen()) > 0 {
+			t.Errorf("sent was %+v", s.seen())
 		}
 	})
 }

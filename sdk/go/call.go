@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -118,7 +119,7 @@ const noSegment = "\x00"
 
 // segment is an id as a part of a path.
 func segment(id string) string {
-	if id == "" || id == "." || id == ".." {
+	if id == "" || id == "." || id == ".." || !utf8.ValidString(id) {
 		return noSegment
 	}
 	return url.PathEscape(id)
@@ -190,7 +191,15 @@ func readBounded(resp *http.Response) ([]byte, error) {
 func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Response) error) error {
 	var content []byte
 	if strings.Contains(r.path, noSegment) {
-		return fmt.Errorf("kindred: %s: an id is empty or made of dots", r.operation)
+		return fmt.Errorf("kindred: %s: an id is empty, made of dots or no UTF-8", r.operation)
+	}
+	for name, values := range o.header {
+		if strings.ContainsFunc(values[0], func(c rune) bool { return c < ' ' || c > '~' }) {
+			return fmt.Errorf("kindred: %s: %s takes printable ASCII", r.operation, name)
+		}
+	}
+	if ctx.Err() != nil {
+		return ended(ctx, nil)
 	}
 	if r.body != nil {
 		var err error

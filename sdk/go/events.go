@@ -134,6 +134,9 @@ func followed(ctx context.Context, c *caller, r request, opts []Option) iter.Seq
 		defer cancel(nil)
 		f := follower{o: o, quiet: time.AfterFunc(o.timeout, func() { cancel(ErrTimeout) })}
 		defer f.quiet.Stop()
+		if o.timeout <= 0 {
+			cancel(ErrTimeout)
+		}
 		for {
 			err := c.send(ctx, r, o, func(resp *http.Response) error { return f.read(resp, yield) })
 			if f.stopped {

@@ -199,7 +199,8 @@ func WithCSV() Option { return func(c *call) { c.lines = "text/csv" } }
 // admin.
 func WithPersonal() Option { return func(c *call) { c.opened = true } }
 
-// WithTimeout bounds this call with all its repetitions.
+// WithTimeout bounds this call with all its repetitions. One of 0 or less lets it
+// send nothing: it ends with ErrTimeout.
 func WithTimeout(d time.Duration) Option { return func(c *call) { c.timeout = d } }
 
 // WithAnswer fills in what was answered beside the body.

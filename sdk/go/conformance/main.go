@@ -56,7 +56,7 @@ type options struct {
 	Token          string `json:"token"`
 	Session        string `json:"session"`
 	Sandbox        string `json:"sandbox"`
-	Timeout        int    `json:"timeout_ms"`
+	Timeout        *int   `json:"timeout_ms"`
 	AttemptTimeout int    `json:"attempt_timeout_ms"`
 	MaxRetries     int    `json:"max_retries"`
 	IdempotencyKey string `json:"idempotency_key"`
@@ -135,7 +135,7 @@ func (d *driver) do(ctx context.Context, c command) (any, error) {
 	case "new":
 		k, err := kindred.New(kindred.Config{
 			BaseURL: c.Options.BaseURL, APIKey: c.Options.APIKey, Token: c.Options.Token, Session: c.Options.Session, Sandbox: c.Options.Sandbox, MaxRetries: c.Options.MaxRetries,
-			Timeout: time.Duration(c.Options.Timeout) * time.Millisecond, AttemptTimeout: time.Duration(c.Options.AttemptTimeout) * time.Millisecond,
+			Timeout: timeoutOf(c.Options), AttemptTimeout: time.Duration(c.Options.AttemptTimeout) * time.Millisecond,
 		})
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -421,6 +421,14 @@ func decoded(t reflect.Type, text json.RawMessage) (reflect.Value, error) {
 	return v.Elem(), nil
 }
 
+// timeoutOf is 0 where none is given.
+func timeoutOf(o options) time.Duration {
+	if o.Timeout == nil {
+		return 0
+	}
+	return time.Duration(*o.Timeout) * time.Millisecond
+}
+
 func optionsOf(o options, seen *kindred.Answer) []kindred.Option {
 	list := []kindred.Option{kindred.WithAnswer(seen)}
 	if o.IdempotencyKey != "" {
@@ -438,8 +446,8 @@ func optionsOf(o options, seen *kindred.Answer) []kindred.Option {
 	if o.Eventual {
 		list = append(list, kindred.WithEventual())
 	}
-	if o.Timeout > 0 {
-		list = append(list, kindred.WithTimeout(time.Duration(o.Timeout)*time.Millisecond))
+	if o.Timeout != nil {
+		list = append(list, kindred.WithTimeout(timeoutOf(o)))
 	}
 	return list
 }

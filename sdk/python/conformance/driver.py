@@ -126,9 +126,9 @@ def told(e: BaseException) -> dict[str, Any]:
         return {"kind": "webhook", "reason": e.reason, "message": message}
     kinds: list[tuple[type[BaseException], str]] = [
         (kindred.TookTooLongError, "timeout"), (kindred.AnswerError, "answer"), (kindred.BrokenConnectionError, "connection"),
-        (asyncio.CancelledError, "cancelled"),
+        (asyncio.CancelledError, "cancelled"), (kindred.UsageError, "usage"),
     ]
-    return {"kind": next((kind for of, kind in kinds if isinstance(e, of)), "usage"), "message": f"{type(e).__name__} {message}"}
+    return {"kind": next((kind for of, kind in kinds if isinstance(e, of)), "other"), "message": f"{type(e).__name__} {message}"}
 
 
 def shown(e: BaseException, c: Command) -> dict[str, Any]:

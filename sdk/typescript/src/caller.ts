@@ -30,7 +30,7 @@ export interface CallOptions {
   ifNoneMatch?: "*";
   /** Reads at once from what is there, without waiting for what was written. */
   eventual?: boolean;
-  /** Bounds this call with all its repetitions, in milliseconds. */
+  /** Bounds this call with all its repetitions, in milliseconds. Nought lets it send nothing: it ends with a `TimeoutError`. */
   timeoutMs?: number;
   /** Cancels the call. */
   signal?: AbortSignal;
@@ -162,15 +162,21 @@ export class Caller {
 
   /** Sends a request until `read` has taken an answer of 2xx, and repeats it where it may. */
   async send<T>(r: Request, options: CallOptions = {}, read: (response: Response, watch: (on: boolean) => void) => Promise<T>): Promise<T> {
-    if (r.path.includes("\0")) throw new UsageError(`${r.operation}: an id is empty or made of dots`);
+    if (r.path.includes("\0")) throw new UsageError(`${r.operation}: an id is empty, made of dots or no Unicode`);
+    r = { ...r, path: r.path + queryOf(r.query) };
     const headers = new Headers({ Accept: r.accept ?? "application/json", "User-Agent": `kindred-typescript/${version}` });
-    if (options.idempotencyKey !== undefined) headers.set("Idempotency-Key", options.idempotencyKey);
-    else if (r.takesKey) headers.set("Idempotency-Key", crypto.randomUUID());
-    if (options.ifMatch !== undefined) headers.set("If-Match", options.ifMatch);
-    if (options.ifNoneMatch !== undefined) headers.set("If-None-Match", options.ifNoneMatch);
-    if (r.lastEventId !== undefined) headers.set("Last-Event-ID", r.lastEventId);
+    const set = (name: string, value: string | undefined) => {
+      if (value === undefined) return;
+      if (!/^[ -~]*$/.test(value)) throw new UsageError(`${r.operation}: ${name} takes printable ASCII`);
+      headers.set(name, value);
+    };
+    set("Idempotency-Key", options.idempotencyKey ?? (r.takesKey ? crypto.randomUUID() : undefined));
+    set("If-Match", options.ifMatch);
+    set("If-None-Match", options.ifNoneMatch);
+    set("Last-Event-ID", r.lastEventId);
     if (options.eventual) headers.set("X-Kindred-Consistency", "eventual");
     const timeout = options.timeoutMs ?? this.#s.timeoutMs ?? (r.lines === undefined ? 60_000 : streamTimeout);
+    if (!(timeout > 0)) throw new TimeoutError("the call had no time");
     const deadline = performance.now() + timeout;
     const over = r.over ?? AbortSignal.timeout(Math.min(Math.max(0, Math.ceil(timeout)), longestTimer));
     const ends = options.signal ? AbortSignal.any([over, options.signal]) : over;
@@ -234,7 +240,7 @@ export class Caller {
       init.duplex = "half";
     } else if (r.body !== undefined) {
       headers.set("Content-Type", "application/json");
-      init.body = JSON.stringify(r.body, finite);
+      init.body = jsonOf(r.body);
     }
     const slow = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -247,7 +253,7 @@ export class Caller {
     try {
       let response: Response;
       try {
-        response = await this.#s.fetch(this.#s.base + path + queryOf(r.query), init);
+        response = await this.#s.fetch(this.#s.base + path, init);
       } catch (cause) {
         throw broken ?? new ConnectionError("the connection broke", { cause });
       }
@@ -356,7 +362,7 @@ export async function* exported(c: Caller, r: Request, options: CallOptions = {}
   try {
     const accept = r.accept ?? "application/x-ndjson";
     const read = async (response: Response, watch: (on: boolean) => void) => linesIn(isOf(response, accept), watch);
-    yield* await c.send({ ...r, accept }, { timeoutMs: c.timeoutMs ?? streamTimeout, ...options, signal }, read);
+    yield* await c.send({ ...r, accept }, { ...options, timeoutMs: options.timeoutMs ?? c.timeoutMs ?? streamTimeout, signal }, read);
   } finally {
     stop.abort();
   }
@@ -457,7 +463,8 @@ export async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on:
 
 /** The body of an import. Where no more lines can be made, `broken` is told why. */
 function linesOf(lines: Lines<unknown>, broken: (by: unknown) => void): string | Uint8Array | ReadableStream<Uint8Array> {
-  if (typeof lines === "string" || lines instanceof Uint8Array || lines instanceof ReadableStream) return lines;
+  if (typeof lines === "string") return unicode(lines);
+  if (lines instanceof Uint8Array || lines instanceof ReadableStream) return lines;
   const encoder = new TextEncoder();
   const from = Symbol.asyncIterator in lines ? lines[Symbol.asyncIterator]() : lines[Symbol.iterator]();
   return new ReadableStream<Uint8Array>({
@@ -491,18 +498,34 @@ function finite(name: string, value: unknown): unknown {
   return value;
 }
 
+function jsonOf(value: unknown): string {
+  try {
+    return JSON.stringify(value, finite);
+  } catch (cause) {
+    throw cause instanceof UsageError ? cause : new UsageError("it cannot be sent as JSON", { cause });
+  }
+}
+
 function lineOf(line: unknown): string {
-  if (typeof line !== "string") return `${JSON.stringify(line, finite)}\n`;
-  return line.endsWith("\n") ? line : `${line}\n`;
+  if (typeof line !== "string") return `${jsonOf(line)}\n`;
+  return unicode(line).endsWith("\n") ? line : `${line}\n`;
 }
 
 function queryOf(query: object | undefined): string {
   const values = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {})) {
-    if (value !== undefined && value !== null) values.set(name, Array.isArray(value) ? value.join(",") : String(value));
+    if (value !== undefined && value !== null) values.set(name, unicode(Array.isArray(value) ? value.join(",") : String(value)));
   }
   const text = values.toString();
   return text && `?${text}`;
+}
+
+/** Of a pair of surrogates, which is no character: another would be sent in its place. */
+const half = /\p{Surrogate}/u;
+
+function unicode(text: string): string {
+  if (half.test(text)) throw new UsageError("a text is no Unicode");
+  return text;
 }
 
 /**
@@ -510,7 +533,7 @@ function queryOf(query: object | undefined): string {
  * @internal
  */
 export function segment(id: string): string {
-  if (id === "" || id === "." || id === "..") return "\0";
+  if (id === "" || id === "." || id === ".." || half.test(id)) return "\0";
   return encodeURIComponent(id).replaceAll("%3A", ":");
 }
 
@@ -531,7 +554,8 @@ function mediaOf(type: string): string {
 function retryAfter(text: string | null): number {
   if (text === null) return 0;
   if (/^\d+$/.test(text)) return Math.min(Number(text), 2 ** 31) * 1000;
-  return Math.max(0, Date.parse(text) - Date.now()) || 0;
+  const at = Date.parse(/:\d\d \d{4}$/.test(text) ? `${text} GMT` : text); // as asctime writes it: in UTC (RFC 9110, section 5.6.7)
+  return Math.max(0, at - Date.now()) || 0;
 }
 
 /** The client's id in a token, which is not verified: the service does that. */

@@ -24,7 +24,7 @@ export interface Options {
   sandbox?: string;
   /** https, or http to this machine. */
   baseUrl?: string;
-  /** Of a call with all its repetitions: a minute, or an hour for imports and exports. */
+  /** Of a call with all its repetitions: a minute, or an hour for imports and exports, where it is left out. */
   timeoutMs?: number;
   /** Of one attempt; 35 s by default. */
   attemptTimeoutMs?: number;

@@ -14,6 +14,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import Any
 
 import httpx
@@ -175,12 +176,27 @@ def segment(id: str) -> str:
     """An id as a part of a path."""
     if id in ("", ".", ".."):
         return "\0"
-    return urllib.parse.quote(id, safe=":")
+    return urllib.parse.quote(utf8(id), safe=":")
+
+
+def utf8(text: str) -> bytes:
+    """A text as it is sent. Half of a pair of surrogates is no character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as cause:
+        raise UsageError(f"a text is no Unicode: {cause.reason}") from None
 
 
 def trusts_environment(base: str) -> bool:
     """Whether a proxy of the environment may stand between: what goes to this machine over http is sent to no other."""
     return base.startswith("https:")
+
+
+def timeout_of(call: Call, s: Settings, default: float) -> float:
+    """How long a call may take. None is left to the next; nought is no time at all."""
+    if call.timeout is not None:
+        return call.timeout
+    return default if s.timeout is None else s.timeout
 
 
 def common_headers(r: Request, call: Call) -> httpx.Headers:
@@ -199,6 +215,9 @@ def common_headers(r: Request, call: Call) -> httpx.Headers:
         headers["Last-Event-ID"] = r.last_event_id
     if call.eventual:
         headers["X-Kindred-Consistency"] = "eventual"
+    for name, value in headers.items():
+        if not (value.isascii() and value.isprintable()):
+            raise UsageError(f"{r.operation}: {name} takes printable ASCII")
     return httpx.Headers(headers)  # which print no Authorization
 
 
@@ -213,6 +232,7 @@ def query_of(query: Mapping[str, Any]) -> dict[str, str]:
             out[name] = ",".join(map(str, value))
         else:
             out[name] = str(value)
+        utf8(out[name])
     return out
 
 
@@ -226,7 +246,7 @@ def content_of(r: Request) -> bytes | None:
 def line_of(line: Any) -> bytes:
     """A line of an import, from an object or as it is."""
     if isinstance(line, str):
-        line = line.encode()
+        line = utf8(line)
     if isinstance(line, bytes):
         return line if line.endswith(b"\n") else line + b"\n"
     return encode(line) + b"\n"
@@ -235,7 +255,7 @@ def line_of(line: Any) -> bytes:
 def whole(lines: Any) -> bytes | None:
     """The lines at once, where they are in memory already."""
     if isinstance(lines, str):
-        return lines.encode()
+        return utf8(lines)
     return lines if isinstance(lines, bytes) else None
 
 
@@ -307,7 +327,10 @@ def seconds_of(text: str | None) -> float:
     if text.isdecimal():
         return float(min(int(text[:12]), 2**31))
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+        at = email.utils.parsedate_to_datetime(text)
+        if at.tzinfo is None:  # as asctime writes it: in UTC (RFC 9110, section 5.6.7)
+            at = at.replace(tzinfo=UTC)
+        return max(0.0, at.timestamp() - time.time())
     except (ValueError, OverflowError):
         return 0.0
 

@@ -52,7 +52,7 @@ class Caller:
         self._whole(r, call)
 
     def _whole(self, r: Request, call: Call) -> tuple[httpx.Response, bytes]:
-        timeout = call.timeout or self._s.timeout or (common.CALL_TIMEOUT if r.lines is None else common.STREAM_TIMEOUT)
+        timeout = common.timeout_of(call, self._s, common.CALL_TIMEOUT if r.lines is None else common.STREAM_TIMEOUT)
         deadline = time.monotonic() + timeout
         response = self._send(r, call, deadline, False)
         assert isinstance(response, tuple)
@@ -74,7 +74,7 @@ class Caller:
 
     def exported(self, r: Request, call: Call) -> Iterator[bytes]:
         """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
-        deadline = time.monotonic() + (call.timeout or self._s.timeout or common.STREAM_TIMEOUT)
+        deadline = time.monotonic() + common.timeout_of(call, self._s, common.STREAM_TIMEOUT)
         accept = r.accept or "application/x-ndjson"
         response = self._send(dataclasses.replace(r, accept=accept), call, deadline, True)
         assert isinstance(response, httpx.Response)
@@ -113,7 +113,7 @@ class Caller:
         place, soon = Place(), 0
         query = dict(r.query)
         waits = (query.get("wait") or 0) > 0
-        call = dataclasses.replace(call, timeout=call.timeout or self._s.timeout or common.SILENCE)
+        call = dataclasses.replace(call, timeout=common.timeout_of(call, self._s, common.SILENCE))
         while True:
             asked = time.monotonic()
             page = self.answer(dataclasses.replace(r, query=query, persists=True), call)
@@ -137,7 +137,7 @@ class Caller:
     def followed(self, r: Request, call: Call) -> Iterator[Any]:
         """Read Server-Sent Events, and connect again behind the last. It ends with an error alone."""
         place, failures = Place(), 0
-        bears = call.timeout or self._s.timeout or common.SILENCE
+        bears = common.timeout_of(call, self._s, common.SILENCE)
         last = time.monotonic()
         r = dataclasses.replace(r, accept="text/event-stream", persists=True)
         lost: KindredError | None = None
@@ -168,6 +168,8 @@ class Caller:
     def _send(self, r: Request, call: Call, deadline: float, streams: bool) -> httpx.Response | tuple[httpx.Response, bytes]:
         """Send a request until there is an answer of 2xx, and repeat it where it may be."""
         headers = common.common_headers(r, call)
+        if not time.monotonic() < deadline:
+            raise TookTooLongError("the call had no time")
         repeatable, lost, renewed, retries, attempts = r.repeatable(call), False, False, 0, 0
         while True:
             attempts += 1
