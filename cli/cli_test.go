@@ -179,6 +179,14 @@ func TestEveryTypeOfEventHasAStory(t *testing.T) {
 	}
 }
 
+func TestALimitBelowNoughtIsRefused(t *testing.T) {
+	c, _ := root(t, map[string]string{"XDG_CONFIG_HOME": t.TempDir()})
+	c.SetArgs([]string{"events", "--limit", "-1"})
+	if err := c.Execute(); err == nil || !strings.Contains(err.Error(), "--limit") {
+		t.Errorf("refused with %v", err)
+	}
+}
+
 func TestATypeThatIsNoneIsToldWithThoseThatAre(t *testing.T) {
 	c, _ := root(t, map[string]string{"XDG_CONFIG_HOME": t.TempDir()})
 	c.SetArgs([]string{"trigger", "nope"})

@@ -39,7 +39,7 @@ func (e environ) ofLayer(cmd cobra.Command, run func(ctx context.Context, c *cal
 }
 
 func listClusters(ctx context.Context, c *call, k *kindred.Client, layer string) error {
-	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	table, found := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0), false
 	for cluster, err := range k.Clusters.List(ctx, kindred.ListClustersParams{ConsentLayerID: layer}) {
 		switch {
 		case err != nil:
@@ -50,6 +50,12 @@ func listClusters(ctx context.Context, c *call, k *kindred.Client, layer string)
 			_, err = fmt.Fprintf(table, "%s\t%d\t%s\n", cluster.ID, cluster.ClusterSize, Printable(cluster.Label))
 		}
 		if err != nil {
+			return err
+		}
+		found = true
+	}
+	if !found { // or a layer that is mistyped looks like one without clusters
+		if _, err := k.Consent.GetLayer(ctx, layer); err != nil {
 			return err
 		}
 	}

@@ -51,6 +51,9 @@ there are. To go on later, pass the id of the last event to --after.`,
 		if err != nil {
 			return err
 		}
+		if limit < 0 {
+			return fmt.Errorf("--limit takes a number of events, or 0 for all, not %d", limit)
+		}
 		var from time.Time
 		if since != "" {
 			if from, err = time.Parse(time.RFC3339, since); err != nil {

@@ -20,7 +20,7 @@ type who struct {
 	ClientID   string `json:"client_id"`
 	Name       string `json:"name,omitzero"`
 	Member     string `json:"member,omitzero"`
-	Livemode   string `json:"livemode,omitzero"` // true or false; absent where the service does not say
+	Livemode   *bool  `json:"livemode,omitzero"` // absent where the service does not say
 }
 
 func (e environ) whoamiCommand() *cobra.Command {
@@ -56,13 +56,15 @@ func whoami(ctx context.Context, c *call, k *kindred.Client) error {
 	default:
 		is.Name = details.Name
 	}
-	is.Livemode = livemode
+	if livemode != "" {
+		is.Livemode = new(livemode == "true")
+	}
 	if c.json {
 		return c.print(is)
 	}
 	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, row := range [][2]string{
-		{"service", is.URL}, {"client", is.ClientID}, {"name", is.Name}, {"by", is.Credential}, {"member", is.Member}, {"profile", is.Profile}, {"live", is.Livemode},
+		{"service", is.URL}, {"client", is.ClientID}, {"name", is.Name}, {"by", is.Credential}, {"member", is.Member}, {"profile", is.Profile}, {"live", livemode},
 	} {
 		if row[1] != "" {
 			fmt.Fprintf(table, "%s\t%s\n", row[0], Printable(row[1]))

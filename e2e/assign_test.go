@@ -66,6 +66,9 @@ func TestWhichClusterANewcomerWouldBeIn(t *testing.T) {
 	if of := asJSON[httpapi.ClusterAssignment](t, sh.must("clusters", "assign", "ext:newcomer", "--layer", string(layer.ID), "--json")); of.ClusterID != got.ClusterID {
 		t.Errorf("%+v", of)
 	}
+	if out, _, err := sh.run("clusters", "list", "--layer", "lay_x"); err == nil || !strings.Contains(err.Error(), "consent_layer_unknown") {
+		t.Errorf("the clusters of a layer that is none: %v, %q", err, out)
+	}
 	if _, _, err := sh.run("clusters", "assign", "ext:newcomer"); err == nil || !strings.Contains(err.Error(), "layer") {
 		t.Errorf("without a layer: %v", err)
 	}

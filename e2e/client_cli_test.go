@@ -286,8 +286,8 @@ func TestCommandsTellWhoTheyAre(t *testing.T) {
 	a := s.signUp()
 	key := a.createAPIKey("admin").RawKey
 	sh := newShell(t, s.URL, key)
-	who := asJSON[map[string]string](t, sh.must("whoami", "--json"))
-	if who["client_id"] != string(a.Client.ID) || who["name"] != a.Client.Name || who["credential"] != "api_key" || who["url"] != s.URL {
+	who := asJSON[map[string]any](t, sh.must("whoami", "--json"))
+	if who["client_id"] != string(a.Client.ID) || who["name"] != a.Client.Name || who["credential"] != "api_key" || who["url"] != s.URL || who["livemode"] != true {
 		t.Errorf("%v", who)
 	}
 	if out := sh.must("whoami"); !strings.Contains(out, string(a.Client.ID)) || strings.Contains(out, key) || strings.Contains(out, "\x1b") {

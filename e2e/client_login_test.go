@@ -43,7 +43,7 @@ func TestAMemberLogsInOnTheCommandLineAndOut(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	who := asJSON[map[string]string](t, sh.must("whoami", "--json"))
+	who := asJSON[map[string]any](t, sh.must("whoami", "--json"))
 	if who["client_id"] != string(a.Client.ID) || who["member"] != mail || who["credential"] != "session" {
 		t.Errorf("%v", who)
 	}
@@ -63,11 +63,11 @@ func TestAMemberLogsInOnTheCommandLineAndOut(t *testing.T) {
 		t.Errorf("to another service: %v", err)
 	}
 	delete(sh.environment, "KINDRED_URL")
-	if who := asJSON[map[string]string](t, sh.must("whoami", "--json")); who["url"] != s.URL {
+	if who := asJSON[map[string]any](t, sh.must("whoami", "--json")); who["url"] != s.URL {
 		t.Errorf("%v", who)
 	}
 	sh.environment["KINDRED_API_KEY"] = a.createAPIKey().RawKey
-	if who := asJSON[map[string]string](t, sh.must("whoami", "--json")); who["credential"] != "api_key" {
+	if who := asJSON[map[string]any](t, sh.must("whoami", "--json")); who["credential"] != "api_key" {
 		t.Errorf("%v", who)
 	}
 	delete(sh.environment, "KINDRED_API_KEY")

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -35,9 +36,21 @@ func Main() int {
 	_ = lines.flush() // there is nowhere else to tell of it
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kindred:", err)
+	}
+	return exitCode(err)
+}
+
+// exitCode is 2 where help is asked for about what there is not: it was called wrongly, and nothing has failed.
+func exitCode(err error) int {
+	var none *noTopicError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &none):
+		return 2
+	default:
 		return 1
 	}
-	return 0
 }
 
 // Command is the command line of kindred in an environment.
@@ -55,10 +68,32 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	root.SetErr(errs)
 	env := newEnviron(getenv, out, errs)
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Use kindred, as a client:"}, &cobra.Group{ID: "operate", Title: "Operate kindred:"})
-	group(root, "use", append(client.Commands(getenv), demo.Command())...)
+	group(root, "use", append(client.Commands(getenv), demo.Command(getenv))...)
 	group(root, "operate", env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), env.clientsCommand(), versionCommand())
 	refuseUnknown(root)
+	refuseTopics(root)
 	return root
+}
+
+type noTopicError struct{ topic string }
+
+func (e *noTopicError) Error() string {
+	return fmt.Sprintf("there is no command %q; kindred help lists them", e.topic)
+}
+
+// refuseTopics lets help refuse what it knows nothing about: cobra shows the help of what is above it.
+func refuseTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return &noTopicError{strings.Join(args, " ")}
+				}
+				return nil
+			}
+		}
+	}
 }
 
 // refuseUnknown lets groups of commands refuse what they do not have: cobra shows their help, as if that

@@ -1,9 +1,13 @@
 package demo
 
-import "github.com/spf13/cobra"
+import (
+	"cmp"
 
-// Command is `kindred demo`.
-func Command() *cobra.Command {
+	"github.com/spf13/cobra"
+)
+
+// Command is `kindred demo`, in an environment.
+func Command(getenv func(string) string) *cobra.Command {
 	var o Options
 	c := &cobra.Command{
 		Use:   "demo",
@@ -26,7 +30,7 @@ make run sees to that, else set KINDRED_WEBHOOK_ALLOW_NETWORKS=127.0.0.0/8.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.URL, "url", "http://127.0.0.1:8080", "where the service listens")
+	f.StringVar(&o.URL, "url", cmp.Or(getenv("KINDRED_URL"), "http://127.0.0.1:8080"), "where the service listens; KINDRED_URL where it is left out")
 	f.IntVar(&o.Users, "users", 400, "how many people are made up")
 	f.Uint64Var(&o.Seed, "seed", 1, "the same seed makes up the same people")
 	f.StringVar(&o.CSV, "csv", "", "a file of real people instead; a ? or an empty field is a missing value")

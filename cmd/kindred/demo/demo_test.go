@@ -207,8 +207,9 @@ func (i interrupter) Write(text []byte) (int, error) {
 
 func TestTheCommandPlaysTheStory(t *testing.T) {
 	var out strings.Builder
+	environment := map[string]string{}
 	run := func(args ...string) error {
-		c := Command()
+		c := Command(func(name string) string { return environment[name] })
 		c.SetArgs(args)
 		c.SetOut(&out)
 		c.SetErr(&out)
@@ -221,6 +222,12 @@ func TestTheCommandPlaysTheStory(t *testing.T) {
 	if !strings.Contains(out.String(), "11 people, of people.csv.") {
 		t.Errorf("not the people of the file:\n%s", &out)
 	}
+	environment["KINDRED_URL"] = newFake(t, "").url
+	out.Reset()
+	if err := run("--users", "20"); err != nil || !strings.Contains(out.String(), environment["KINDRED_URL"]) {
+		t.Errorf("at the KINDRED_URL: %v, after:\n%s", err, &out)
+	}
+	delete(environment, "KINDRED_URL")
 	if err := run("--csv", path, "--users", "20"); err == nil || !strings.Contains(err.Error(), "csv users") {
 		t.Errorf("people of a file and made-up ones at once: %v", err)
 	}
