@@ -392,6 +392,29 @@ func TestRefusalsKeepTheirPlaces(t *testing.T) {
 	})
 }
 
+// What is on the way may have problems of its own, such as {"errors": {"Name": ["is required"]}}.
+func TestProblemsOfAnotherFormAreRefusals(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		for _, errors := range []string{`{"Name":["is required"]}`, `["x"]`, `[null]`, `5`, `[{"pointer":1}]`} {
+			s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
+				if n == 1 {
+					good(w)
+					return
+				}
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(map[string]int{http.MethodGet: 503, http.MethodPost: 400}[r.Method])
+				fmt.Fprintf(w, `{"title":"x","errors":%s}`, errors)
+			})
+			d.client(errors, s.URL)
+			d.must(errors, "users.get", getUser) // 503 is repeated whatever it says
+			if f := d.fails("refused", errors, "users.create", createUser); f.Status != 400 {
+				t.Errorf("%s: %+v", errors, f)
+			}
+		}
+	})
+}
+
 func TestNothingFollowsARedirect(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
@@ -585,6 +608,10 @@ func TestAnExportThatIsCutIsNotWhole(t *testing.T) {
 		t.Helper()
 		s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
 			w.Header().Set("Content-Type", "application/x-ndjson")
+			if n == 2 {
+				_, _ = io.WriteString(w, "{\"ordinal\":0}\n\xe2\x82")
+				return
+			}
 			_, _ = io.WriteString(w, "{\"ordinal\":0}\n{\"ordinal\":1}\n{\"head\":")
 			w.(http.Flusher).Flush()
 			if n == 0 {
@@ -592,12 +619,12 @@ func TestAnExportThatIsCutIsNotWhole(t *testing.T) {
 			}
 		})
 		d.client("c", s.URL)
-		for range 2 { // a connection that breaks, and an end in the middle of a line
+		for range 3 { // a connection that breaks, and ends in the middle of a line and of its first character
 			if ok, failed := d.try(command{"do": "export", "client": "c"}); failed == nil || failed.Kind != "connection" {
 				t.Errorf("it ended with %s, %v", ok, failed)
 			}
 		}
-		if seen := s.seen(); len(seen) != 2 || seen[0].Path != "/api/v1/clients/cli_1/history" || seen[0].Header.Get("Accept") != "application/x-ndjson" {
+		if seen := s.seen(); len(seen) != 3 || seen[0].Path != "/api/v1/clients/cli_1/history" || seen[0].Header.Get("Accept") != "application/x-ndjson" {
 			t.Errorf("asked for %+v", seen)
 		}
 	})

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,5 +76,42 @@ func TestAnImportOfGoThatIsRefusedEndsItsIterator(t *testing.T) {
 	case <-ended:
 	case <-time.After(patience):
 		t.Error("the iterator goes on")
+	}
+}
+
+func TestAnImportOfTypeScriptThatIsRefusedEndsItsIterator(t *testing.T) {
+	t.Parallel()
+	if !slices.Contains(sdks(), "typescript") {
+		return
+	}
+	s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { refuse(w, 403, "missing_scope") })
+	cmd := exec.CommandContext(t.Context(), "node", "--no-warnings", "--input-type=module", "-e", `
+import { Kindred } from "../typescript/build/src/index.js";
+const [url, token] = process.argv.slice(1);
+for (const baseUrl of [url, "http://127.0.0.1:1"]) {
+  for (const asynchronous of [false, true]) {
+    let ended;
+    const end = new Promise((resolve) => (ended = resolve));
+    function* people() {
+      try {
+        for (let n = 0; ; n++) yield { external_id: String(n) };
+      } finally {
+        ended();
+      }
+    }
+    async function* later() {
+      yield* people();
+    }
+    await new Kindred({ baseUrl, token }).users.import(asynchronous ? later() : people()).then(() => process.exit(3), () => undefined);
+    await end;
+  }
+}
+process.exit();
+`, s.URL, tokenOf(0))
+	cmd.WaitDelay = time.Second
+	killing := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer killing.Stop()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -52,3 +52,16 @@ with FakeKindred() as fake:
             raise AssertionError(value)
 `)
 }
+
+func TestWhatIsTooLongForAURLIsAUsageErrorInPython(t *testing.T) {
+	runsPython(t, `
+from kindred import Kindred, UsageError
+kindred = Kindred(base_url="http://127.0.0.1:1", token="e30.e30.c2ln")
+for call in (lambda: kindred.users.get("ext:" + "a" * 100_000), lambda: next(kindred.users.list(filter="a" * 100_000))):
+    try:
+        call()
+    except UsageError:
+        continue
+    raise AssertionError
+`)
+}

@@ -233,10 +233,11 @@ export class Caller {
       headers.set("Authorization", `Bearer ${used.text}`);
     }
     let broken: Final | undefined; // by what made the lines, and by no connection
+    const over = new AbortController(); // with the attempt
     const init: RequestInit & { duplex?: "half" } = { method: r.method, headers, redirect: "manual" };
     if (r.lines !== undefined) {
       headers.set("Content-Type", r.csv ? "text/csv" : "application/x-ndjson");
-      init.body = linesOf(r.lines, (by) => (broken = new Final(by))) as NonNullable<RequestInit["body"]>;
+      init.body = linesOf(r.lines, over.signal, (by) => (broken = new Final(by))) as NonNullable<RequestInit["body"]>;
       init.duplex = "half";
     } else if (r.body !== undefined) {
       headers.set("Content-Type", "application/json");
@@ -264,6 +265,7 @@ export class Caller {
       throw new RefusedError(response.status, requestId, retryAfter(response.headers.get("Retry-After")), problemOf(response, said));
     } finally {
       watch(false);
+      over.abort();
     }
   }
 }
@@ -458,17 +460,32 @@ export async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on:
     watch(true);
     if (rest.length > longestLine) throw new AnswerError("a line is longer than 16 MiB");
   }
+  try {
+    rest += decoder.decode(); // fails in the middle of a character
+  } catch (cause) {
+    throw new ConnectionError("the last line was cut", { cause });
+  }
   if (rest !== "") throw new ConnectionError("the last line was cut");
 }
 
-/** The body of an import. Where no more lines can be made, `broken` is told why. */
-function linesOf(lines: Lines<unknown>, broken: (by: unknown) => void): string | Uint8Array | ReadableStream<Uint8Array> {
+/**
+ * The body of an import. Where no more lines can be made, `broken` is told why. What makes them ends when the
+ * request is `over`: fetch reads on behind an answer that came early.
+ */
+function linesOf(lines: Lines<unknown>, over: AbortSignal, broken: (by: unknown) => void): string | Uint8Array | ReadableStream<Uint8Array> {
   if (typeof lines === "string") return unicode(lines);
   if (lines instanceof Uint8Array || lines instanceof ReadableStream) return lines;
   const encoder = new TextEncoder();
   const from = Symbol.asyncIterator in lines ? lines[Symbol.asyncIterator]() : lines[Symbol.iterator]();
+  let open = true;
+  const end = async () => {
+    if (open) await from.return?.();
+    open = false;
+  };
+  over.addEventListener("abort", () => void end().catch(() => undefined), { once: true });
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
+      if (over.aborted) return controller.error(over.reason);
       let text = "";
       while (text.length < 16_384) {
         let next;
@@ -476,19 +493,19 @@ function linesOf(lines: Lines<unknown>, broken: (by: unknown) => void): string |
           next = await from.next();
           if (!next.done) text += lineOf(next.value);
         } catch (by) {
+          open = false;
           broken(by);
           throw by;
         }
         if (next.done) {
+          open = false;
           if (text) controller.enqueue(encoder.encode(text));
           return controller.close();
         }
       }
       controller.enqueue(encoder.encode(text));
     },
-    async cancel() {
-      await from.return?.();
-    },
+    cancel: end,
   });
 }
 

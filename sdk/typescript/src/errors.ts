@@ -6,6 +6,11 @@ export class KindredError extends Error {
   override readonly name: string = "KindredError";
 }
 
+/** What is of kindred's form: what is on the way has problems of others. */
+function isPlace(e: Partial<FieldError> | null): e is FieldError {
+  return typeof e?.pointer === "string" && typeof e.detail === "string";
+}
+
 /** A refusal of the service. Decide by `code`, never by `detail`. */
 export class RefusedError extends KindredError {
   override readonly name = "RefusedError";
@@ -23,7 +28,7 @@ export class RefusedError extends KindredError {
     const p = (typeof problem === "object" && problem !== null ? problem : {}) as Record<string, unknown>;
     const code = typeof p["code"] === "string" ? p["code"] : "";
     const detail = typeof p["detail"] === "string" ? p["detail"] : "something on the way to kindred has answered";
-    const errors = Array.isArray(p["errors"]) ? (p["errors"] as FieldError[]) : [];
+    const errors = Array.isArray(p["errors"]) ? (p["errors"] as (Partial<FieldError> | null)[]).filter(isPlace) : [];
     const places = errors.map((e) => `; ${e.pointer} ${e.detail}`).join("");
     super(`${status} ${code}: ${detail}${places}${requestId && ` (${requestId})`}`);
     this.status = status;

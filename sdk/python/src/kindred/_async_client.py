@@ -14,7 +14,7 @@ from ._common import Answer, Call, Final, Request, Settings, Token
 from ._events import EventParser, Place
 from ._tokens import AsyncTokens
 from ._waiting import AsyncLines, pause_async, sent_async
-from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError
+from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError, UsageError
 
 __all__ = ["AsyncCaller", "AsyncLines"]
 
@@ -237,6 +237,8 @@ class AsyncCaller:
                 timeout=left,
             )
             response = await self._http.send(request, stream=True)
+        except httpx.InvalidURL:
+            raise UsageError(f"{r.operation}: an id or what is asked for is too long for a URL") from None
         except httpx.HTTPError as cause:
             raise BrokenConnectionError("the connection broke, or no answer came in time") from cause
         handed_on = False

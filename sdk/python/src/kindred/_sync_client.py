@@ -15,7 +15,7 @@ from ._common import Answer, Call, Final, Request, Settings, Token
 from ._events import EventParser, Place
 from ._tokens import Tokens
 from ._waiting import Lines, pause, sent
-from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError
+from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError, UsageError
 
 __all__ = ["Caller", "Lines"]
 
@@ -238,6 +238,8 @@ class Caller:
                 timeout=left,
             )
             response = self._http.send(request, stream=True)
+        except httpx.InvalidURL:
+            raise UsageError(f"{r.operation}: an id or what is asked for is too long for a URL") from None
         except httpx.HTTPError as cause:
             raise BrokenConnectionError("the connection broke, or no answer came in time") from cause
         handed_on = False

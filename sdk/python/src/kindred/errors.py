@@ -26,7 +26,7 @@ class RefusedError(KindredError):
         self.code: str = str(problem.get("code") or "")
         self.detail: str = str(problem.get("detail") or "something on the way to kindred has answered")
         #: Each place of the input that is wrong.
-        self.errors: list[t.FieldError] = problem.get("errors") or []
+        self.errors: list[t.FieldError] = _places(problem.get("errors"))
         text = f"{status} {self.code}: {self.detail}"
         for e in self.errors:
             text += f"; {e['pointer']} {e['detail']}"
@@ -35,6 +35,13 @@ class RefusedError(KindredError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy it, as pools of processes do of what their workers raise."""
         return type(self), (self.status, self.request_id, self.retry_after, None), {**self.__dict__, "args": self.args}
+
+
+def _places(errors: Any) -> list[t.FieldError]:
+    """What is of kindred's form: what is on the way has problems of others."""
+    if not isinstance(errors, list):
+        return []
+    return [e for e in errors if isinstance(e, dict) and isinstance(e.get("pointer"), str) and isinstance(e.get("detail"), str)]  # type: ignore[misc]
 
 
 class BrokenConnectionError(KindredError):
