@@ -115,3 +115,35 @@ process.exit();
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// Its types let a stream of Node's be given, whose parts were written as objects.
+func TestAStreamOfNodesIsImportedAsItIs(t *testing.T) {
+	t.Parallel()
+	if !slices.Contains(sdks(), "typescript") {
+		return
+	}
+	got := make(chan string, 1)
+	s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- string(body)
+		respond(w, 200, "{}")
+	})
+	const lines = "external_id,city\nada,Zürich\nbob,Bern\n"
+	cmd := exec.CommandContext(t.Context(), "node", "--no-warnings", "--input-type=module", "-e", `
+import { Readable } from "node:stream";
+import { Kindred } from "../typescript/build/src/index.js";
+const [baseUrl, token, lines] = process.argv.slice(1);
+const bytes = Buffer.from(lines);
+const parts = Readable.from([bytes.subarray(0, 23), bytes.subarray(23)], { objectMode: false }); // in the middle of a character
+await new Kindred({ baseUrl, token }).users.import(parts, {}, { csv: true });
+`, s.URL, tokenOf(0), lines)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if body := <-got; body != lines {
+		t.Errorf("%q arrived", body)
+	}
+}

@@ -60,8 +60,8 @@ export interface Answer {
   headers: Headers;
 }
 
-/** What an import takes: objects, or lines as they are. Texts, bytes and arrays can be sent again. */
-export type Lines<T> = string | Uint8Array | ReadableStream<Uint8Array> | AsyncIterable<T> | Iterable<T>;
+/** What an import takes: objects, lines as they are, or parts of bytes. Texts, bytes and arrays can be sent again. */
+export type Lines<T> = string | Uint8Array | ReadableStream<Uint8Array> | AsyncIterable<T | Uint8Array> | Iterable<T | Uint8Array>;
 
 /** @internal */
 export interface Request {
@@ -491,9 +491,8 @@ function linesOf(lines: Lines<unknown>, over: AbortSignal, broken: (by: unknown)
         let next;
         try {
           next = await from.next();
-          if (!next.done) text += lineOf(next.value);
+          if (!next.done && !(next.value instanceof Uint8Array)) text += lineOf(next.value);
         } catch (by) {
-          open = false;
           broken(by);
           throw by;
         }
@@ -501,6 +500,10 @@ function linesOf(lines: Lines<unknown>, over: AbortSignal, broken: (by: unknown)
           open = false;
           if (text) controller.enqueue(encoder.encode(text));
           return controller.close();
+        }
+        if (next.value instanceof Uint8Array) { // a part of a stream of Node's, wherever it was cut
+          controller.enqueue(encoder.encode(text));
+          return controller.enqueue(next.value);
         }
       }
       controller.enqueue(encoder.encode(text));
