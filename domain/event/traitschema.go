@@ -6,9 +6,9 @@ import "kindred/domain/id"
 // each version can be had again from the log, and a replay counts alike.
 type (
 	// TraitSchemaInferred: what the client's users say was learnt anew. The
-	// schema names values of real people, though none that only few share, and
-	// a run that used it must find it again: so it is in the log, sealed with a
-	// key of the client's own.
+	// schema names values of real people, texts though none that only few share,
+	// and a run that used it must find it again: so it is in the log, sealed with
+	// a key of the client's own.
 	TraitSchemaInferred struct {
 		fact
 		Client id.Client `json:"client_id"`

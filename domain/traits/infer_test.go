@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -356,6 +357,34 @@ func TestWhatIsRecordedNamesNobody(t *testing.T) {
 	}
 	if diff := cmp.Diff(recorded, recorded.Recorded()); diff != "" {
 		t.Errorf("recorded twice:\n%s", diff)
+	}
+}
+
+func TestANumberOfOneUserIsNotKept(t *testing.T) {
+	for _, number := range []string{"123456.75", "65536", "-98304.5", `"1987-06-05"`} {
+		users := []user{{"one", flat(t, `{"age":30,"own":`+number+`}`)}}
+		for i := range 100 {
+			users = append(users, user{fmt.Sprint(i), flat(t, fmt.Sprintf(`{"age":%d}`, 20+i%50))})
+		}
+		s := Infer(each(users), nil)
+		kept, ok := s.Kept()
+		if !ok {
+			t.Fatal("nothing is kept")
+		}
+		own := s.Traits[1]
+		if own.Path != "own" || own.Type != TypeNumber && own.Type != TypeDate || own.Numbers.P50 == 0 {
+			t.Fatalf("%s: %+v", number, own)
+		}
+		asOf := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		for name, as := range map[string]Schema{"recorded": s.Recorded(), "kept": kept} {
+			n := as.Traits[1].Numbers
+			if n.P1 != 0 || n.P25 != 0 || n.P50 != 0 || n.P75 != 0 || n.P99 != 0 || name == "kept" && n != (Numbers{}) {
+				t.Errorf("%s is %s as %+v", number, name, n)
+			}
+			if diff := cmp.Diff(s.Encoder(asOf).Dimensions(), as.Encoder(asOf).Dimensions()); diff != "" {
+				t.Errorf("%s, %s: other dimensions:\n%s", number, name, diff)
+			}
+		}
 	}
 }
 
