@@ -223,21 +223,12 @@ func (p *Populations) Run(ctx context.Context) {
 
 // replace builds a population beside the one that is in use and puts it in its
 // place.
-func (p *Populations) replace(ctx context.Context, client id.Client) (err error) {
-	defer panics.Catch(&err)
+func (p *Populations) replace(ctx context.Context, client id.Client) error {
 	pop, found := p.clients.Peek(client)
 	if !found {
 		return nil // nobody has asked for long
 	}
-	recorded, err := p.Schemas.Recorded(ctx, client, false)
-	var built known
-	var taken int64
-	if err == nil {
-		built, taken, err = p.build(ctx, client, recorded, &pop.held)
-	}
-	if err == nil && built.users.Len() > partitionedFrom {
-		built.users.Partition(pairsSeed)
-	}
+	built, taken, err := p.buildPartitioned(ctx, client, &pop.held)
 	if err := pop.lock.lock(ctx); err != nil {
 		p.memory.used.Add(-taken)
 		return err
@@ -250,6 +241,27 @@ func (p *Populations) replace(ctx context.Context, client id.Client) (err error)
 	pop.known = built // the next request takes in what has changed since
 	p.memory.assign(&pop.held, taken)
 	return nil
+}
+
+// buildPartitioned is build, and partitions a population that is large. What panics is
+// asked for again, and takes nothing of the budget.
+func (p *Populations) buildPartitioned(ctx context.Context, client id.Client, of *holding) (k known, taken int64, err error) {
+	defer func() {
+		if err != nil {
+			p.memory.used.Add(-taken)
+			taken = 0
+		}
+	}()
+	defer panics.Catch(&err)
+	recorded, err := p.Schemas.Recorded(ctx, client, false)
+	if err != nil {
+		return known{}, 0, err
+	}
+	k, taken, err = p.build(ctx, client, recorded, of)
+	if err == nil && k.users.Len() > partitionedFrom {
+		k.users.Partition(pairsSeed)
+	}
+	return k, taken, err
 }
 
 // build reads everyone under the newest schema, and returns what it has taken of

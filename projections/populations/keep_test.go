@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"kindred/domain/fault"
@@ -138,5 +139,24 @@ func TestRulesToBeKeptAreOneOfEachClient(t *testing.T) {
 	w.put(wanted{owner, "traits.a == 100"})
 	if got := w.take(<-w.owners); got.client != owner {
 		t.Errorf("%v comes", got)
+	}
+}
+
+func TestAPopulationThatPanicsAsItIsBuiltAnewIsAskedForAgain(t *testing.T) {
+	p, err := New(readmodel.Reader{}, 100) // there is no database: what reads it panics
+	if err != nil {
+		t.Fatal(err)
+	}
+	pop := &population{lock: newCtxLock()}
+	p.clients.Add("cli_a", pop)
+	p.ask("cli_a", pop)
+	if err := p.replace(t.Context(), <-p.behind); err == nil || !strings.HasPrefix(err.Error(), "panic") {
+		t.Fatalf("it was built of nothing: %v", err)
+	}
+	if p.ask("cli_a", pop); len(p.behind) != 1 {
+		t.Error("it is never built anew")
+	}
+	if used := p.memory.used.Load(); used != 0 {
+		t.Errorf("%d bytes are used of nothing", used)
 	}
 }
