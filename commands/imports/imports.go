@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/commands"
@@ -78,6 +79,22 @@ type Spool struct {
 	AllBytes int64 // of all; 0: 8 GiB
 }
 
+// What waits of a client and its sandboxes is counted and added to by one at a time; those of
+// other clients may together be beyond AllBytes by a chunk each.
+const lockWaiting = `SELECT pg_advisory_xact_lock(hashtextextended('kindred imports ' || $1, 0))`
+
+// room does what counts what waits, and says whether there was room.
+func (s *Spool) room(ctx context.Context, client id.Client, sql string, args ...any) (found bool, err error) {
+	var b pgx.Batch // one transaction
+	b.Queue(lockWaiting, client.Owner())
+	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
+		found = tag.RowsAffected() > 0
+		return nil
+	})
+	err = s.Pool.SendBatch(ctx, &b).Close()
+	return found, err
+}
+
 const open = `
 WITH waiting AS (SELECT count(*) AS n FROM imports WHERE client = $2 AND status IN ('receiving', 'pending', 'running'))
 INSERT INTO imports (id, client, status, mode, actor, member, correlation, log_end, trace, keyed)
@@ -93,11 +110,11 @@ func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, bo
 	if err != nil {
 		return Import{}, fmt.Errorf("find the end of the log: %w", err)
 	}
-	tag, err := s.Pool.Exec(ctx, open, named, call.Client, mode, call.Actor, call.Member, call.Correlation, string(end), call.Trace, maxOpen)
+	found, err := s.room(ctx, call.Client, open, named, call.Client, mode, call.Actor, call.Member, call.Correlation, string(end), call.Trace, maxOpen)
 	if err != nil {
 		return Import{}, fmt.Errorf("open an import: %w", err)
 	}
-	if tag.RowsAffected() == 0 {
+	if !found {
 		return Import{}, fault.New(fault.Limited, "too_many_imports", "%d imports of this client are under way. Wait for one to end.", maxOpen).After(time.Second)
 	}
 	err = s.Secrets.Prepare(ctx, call.Client, string(named))
@@ -150,11 +167,11 @@ func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n i
 	if err != nil {
 		return err
 	}
-	tag, err := s.Pool.Exec(ctx, keep, named, n, lines, sealed, client, cmp.Or(s.MaxBytes, maxBytes), cmp.Or(s.AllBytes, allBytes), client.Owner())
+	found, err := s.room(ctx, client, keep, named, n, lines, sealed, client, cmp.Or(s.MaxBytes, maxBytes), cmp.Or(s.AllBytes, allBytes), client.Owner())
 	switch {
 	case err != nil:
 		return fmt.Errorf("keep a chunk of %s: %w", named, err)
-	case tag.RowsAffected() == 0:
+	case !found:
 		return fault.New(fault.Limited, "too_much_waiting", "Too much of this client waits to be applied. Send it again once an import has ended.").
 			After(restWhenFull)
 	}

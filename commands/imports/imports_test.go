@@ -24,6 +24,7 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 func newMaster(t *testing.T) seal.MasterKeys {
@@ -526,5 +527,52 @@ func TestWhatWaitsIsBoundedInBytes(t *testing.T) {
 	}
 	if err := send("cli_b", 3_000); err != nil {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// Each is held up where it has counted what waits, and is about to add to it.
+func TestWhatWaitsIsBoundedWhereManySendAtOnce(t *testing.T) {
+	w := newFixture(t)
+	do := func(sql string) {
+		t.Helper()
+		if _, err := w.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(`CREATE TABLE held (); CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM FROM held; RETURN NEW; END'`)
+	const atOnce = 4
+	for _, c := range []struct {
+		table string
+		open  int // imports, before
+		bytes int64
+	}{{"imports", 9, 0}, {"import_chunks", 0, 4_000}} {
+		client := id.Client("cli_" + c.table)
+		for range c.open {
+			w.receive(t, client, "one\n")
+		}
+		w.MaxBytes = c.bytes
+		do(`CREATE TRIGGER hold_up BEFORE INSERT ON ` + c.table + ` FOR EACH ROW EXECUTE FUNCTION hold_up()`)
+		release := pgtest.Lock(t, w.pool, "held IN ACCESS EXCLUSIVE MODE")
+		accepted := make(chan bool)
+		for range atOnce {
+			go func() {
+				_, err := w.Receive(t.Context(), commands.Call{Client: client}, "merge", strings.NewReader(strings.Repeat("a line.\n", 375)), maxLine)
+				accepted <- err == nil
+			}()
+		}
+		testkit.Eventually(t, "all wait", func() bool {
+			return w.rows(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == atOnce
+		})
+		release()
+		n := 0
+		for range atOnce {
+			if <-accepted {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d are accepted into %s where one has room", n, c.table)
+		}
+		do(`DROP TRIGGER hold_up ON ` + c.table)
 	}
 }
