@@ -122,7 +122,10 @@ func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, bo
 		err = s.receive(ctx, call.Client, named, body, maxLine)
 	}
 	if err != nil {
-		return Import{}, errors.Join(err, s.drop(context.WithoutCancel(ctx), call.Client, named))
+		received, dropping := s.drop(context.WithoutCancel(ctx), call.Client, named)
+		if !received {
+			return Import{}, errors.Join(err, dropping)
+		}
 	}
 	return s.Get(ctx, call.Client, named)
 }
@@ -137,7 +140,7 @@ func (s *Spool) receive(ctx context.Context, client id.Client, named id.Import, 
 		}
 		if lines == 0 {
 			var b pgx.Batch // one transaction
-			b.Queue(`UPDATE imports SET status = 'pending', accepted = DEFAULT WHERE client = $1 AND id = $2`, client, named)
+			b.Queue(`UPDATE imports SET status = 'pending', accepted = DEFAULT WHERE client = $1 AND id = $2 AND status = 'receiving'`, client, named)
 			b.Queue(jobs.Ask, client, kind)
 			return s.Pool.SendBatch(ctx, &b).Close()
 		}
@@ -214,14 +217,25 @@ func (s *Spool) Since(ctx context.Context, client id.Client, of id.Import, looku
 	return nil, fmt.Errorf("look for erasures since %s was accepted: %w", of, err)
 }
 
-func (s *Spool) drop(ctx context.Context, client id.Client, named id.Import) error {
+const giveUp = `UPDATE imports SET status = 'failed', waiting = 0, ended_at = now() WHERE client = $1 AND id = $2 AND status = 'receiving'`
+
+// drop drops what was not received to its end; what was is left, and received is true: only
+// the answer was lost.
+func (s *Spool) drop(ctx context.Context, client id.Client, named id.Import) (received bool, err error) {
+	tag, err := s.Pool.Exec(ctx, giveUp, client, named)
+	if err != nil {
+		return false, fmt.Errorf("drop %s: %w", named, err) // the worker drops it later
+	}
+	if tag.RowsAffected() == 0 {
+		return true, nil
+	}
 	if err := s.Secrets.Destroy(ctx, client, string(named)); err != nil {
-		return err // the worker drops it later
+		return false, err // the worker drops it later
 	}
-	if _, err := s.Pool.Exec(ctx, `DELETE FROM imports WHERE client = $1 AND id = $2 AND status = 'receiving'`, client, named); err != nil {
-		return fmt.Errorf("drop %s: %w", named, err)
+	if _, err := s.Pool.Exec(ctx, `DELETE FROM imports WHERE client = $1 AND id = $2`, client, named); err != nil {
+		return false, fmt.Errorf("drop %s: %w", named, err)
 	}
-	return nil
+	return false, nil
 }
 
 const get = `

@@ -1,6 +1,7 @@
 package imports_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -8,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -575,4 +578,60 @@ func TestWhatWaitsIsBoundedWhereManySendAtOnce(t *testing.T) {
 		}
 		do(`DROP TRIGGER hold_up ON ` + c.table)
 	}
+}
+
+// lossy are connections whose answer to what ends an import is lost, once it is armed.
+type lossy struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (l lossy) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if bytes.Contains(b[:n], []byte("UPDATE 1\x00")) && l.armed.CompareAndSwap(true, false) {
+		return 0, errors.Join(io.ErrUnexpectedEOF, l.Close())
+	}
+	return n, err
+}
+
+func TestAnImportWhoseCommitIsNotAnsweredIsApplied(t *testing.T) {
+	w := newFixture(t)
+	config, armed := w.pool.Config(), new(atomic.Bool)
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return lossy{conn, armed}, err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	w.Pool = pool
+	body := &twice{Reader: strings.NewReader(strings.Repeat("one\n", 300_000)), then: func() { armed.Store(true) }}
+	i, err := w.Receive(t.Context(), commands.Call{Client: "cli_a"}, "merge", body, maxLine)
+	if err != nil || armed.Load() {
+		t.Fatalf("not received: %v", err)
+	}
+	w.finish(t)
+	if done := w.get(t, "cli_a", i.ID); done.Status != imports.Completed || done.Created != 300_000 {
+		t.Errorf("%+v", done)
+	}
+}
+
+// twice is read to its end twice, and does something then.
+type twice struct {
+	io.Reader
+	ends int
+	then func()
+}
+
+func (r *twice) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if errors.Is(err, io.EOF) {
+		if r.ends++; r.ends == 2 {
+			r.then()
+		}
+	}
+	return n, err
 }
