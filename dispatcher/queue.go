@@ -282,7 +282,7 @@ func (q *queue) discover(ctx context.Context, after [attemptKinds]id.Webhook) (f
 
 // sweepQueue makes the cancelled retries of endpoints due, so that they are
 // claimed and end now instead of at their time. What is leased is left to
-// the worker that holds it.
+// the worker that holds it, and what another holds locked to the next sweep.
 const sweepQueue = `
 WITH stopped AS (
 	SELECT client, webhook, cancelled_through, event_types, dropped_types FROM dispatch_endpoints WHERE sweeping ORDER BY client, webhook LIMIT 100
@@ -296,7 +296,9 @@ WITH stopped AS (
 )
 UPDATE dispatch_endpoints e SET sweeping = false FROM stopped s
 WHERE e.client = s.client AND e.webhook = s.webhook AND e.cancelled_through = s.cancelled_through AND e.dropped_types = s.dropped_types
-	AND (SELECT count(*) FROM pulled p WHERE p.webhook = s.webhook) < 1000`
+	AND (SELECT count(*) FROM pulled p WHERE p.webhook = s.webhook) = (
+		SELECT count(*) FROM (SELECT FROM dispatch_queue q
+			WHERE webhook = e.webhook AND failed > 0 AND due_at > now() AND leased_until IS NULL AND ` + isCancelled + ` LIMIT 1001) waits)`
 
 func (q *queue) sweep(ctx context.Context) error {
 	err := q.send(ctx, func(b *pgx.Batch) { b.Queue(sweepQueue) })

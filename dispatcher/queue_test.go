@@ -221,6 +221,41 @@ func TestAResumedWebhookKeepsItsPauseForWhatWaited(t *testing.T) {
 	}
 }
 
+// The lock is that of another process, as of one that sweeps and is then broken off.
+func TestACancelledRetryThatIsLockedIsSweptOnceItIsNot(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	r.note(failed, r.claim(1)...)
+	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+	held, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(context.Background()) }()
+	if _, err := held.Exec(t.Context(), `SELECT FROM dispatch_queue FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	sweep := func() {
+		t.Helper()
+		if err := r.queue(time.Minute).sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep()
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	if jobs := r.claim(10); len(jobs) != 1 || !jobs[0].Cancelled {
+		t.Errorf("claimed %v, want what is cancelled", jobs)
+	}
+	if n := r.count(`SELECT count(*) FROM dispatch_endpoints WHERE sweeping`); n != 0 {
+		t.Error("still sweeping")
+	}
+}
+
 // explained is a node of a plan, as EXPLAIN (FORMAT JSON) writes it.
 type explained struct {
 	Type  string      `json:"Node Type"`
