@@ -2,7 +2,9 @@ package readapi
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"kindred/domain/fault"
@@ -112,8 +114,8 @@ func parseWebhook(s string) (id.Webhook, error) {
 func (a *API) CheckWebhook(ctx context.Context, r httpapi.CheckWebhookRequestObject) (httpapi.CheckWebhookResponseObject, error) {
 	client, eventual := asked(ctx)
 	header := http.Header{}
-	for name, value := range r.Body.Headers {
-		header.Set(name, value)
+	for _, name := range slices.Sorted(maps.Keys(r.Body.Headers)) { // of one that is named twice, the first counts
+		header.Add(name, r.Body.Headers[name])
 	}
 	var sent []byte
 	if of, err := id.Parse[id.Event](header.Get("Webhook-Id")); err == nil {
