@@ -388,22 +388,34 @@ ORDER BY random() LIMIT $1`, most)
 	return pgx.CollectRows(rows, pgx.RowTo[id.Client])
 }
 
+const (
+	// It looks at the events of an hour at most, see entriesOf.
+	sizeAt = `
+SELECT coalesce(max(e.ordinal) + 1, 0) AS size FROM history_events e WHERE e.client = $1 AND e.recorded_at <= $2
+	AND e.ordinal < coalesce((SELECT b.ordinal FROM history_events b
+		WHERE b.client = $1 AND b.recorded_at >= $2::timestamptz + interval '1 hour' ORDER BY b.recorded_at LIMIT 1), 9223372036854775807)`
+	// Positions grow with ordinals, so that halves are left out one after the other.
+	sizeUpTo = `
+SELECT (WITH RECURSIVE search (low, high) AS (
+	SELECT 0::bigint, coalesce(max(e.ordinal) + 1, 0) FROM history_events e WHERE e.client = $1
+	UNION ALL
+	SELECT CASE WHEN e.position <= $2 THEN e.ordinal + 1 ELSE low END, CASE WHEN e.position <= $2 THEN high ELSE e.ordinal END
+	FROM search JOIN history_events e ON e.client = $1 AND e.ordinal = (low + high) / 2 WHERE low < high
+) SELECT low FROM search WHERE low = high) AS size`
+)
+
 // SizeAt is how many events a client had recorded by a time: everything up to
 // the last event that was recorded no later.
 // Faults: building, quarantined, stale.
 func (m History) SizeAt(ctx context.Context, client id.Client, eventual bool, at time.Time) (int64, error) {
-	return m.size(ctx, client, eventual, `e.recorded_at <= $2`, at)
+	size, err := readmodel.Count(ctx, m.Reader, m, client, eventual, sizeAt, at)
+	return int64(size), err
 }
 
 // SizeUpTo is how many events of a client stand at a position or before it.
 // Faults: building, quarantined, stale.
 func (m History) SizeUpTo(ctx context.Context, client id.Client, eventual bool, at eventstore.Position) (int64, error) {
-	return m.size(ctx, client, eventual, `e.position <= $2`, string(at))
-}
-
-func (m History) size(ctx context.Context, client id.Client, eventual bool, condition string, at any) (int64, error) {
-	size, err := readmodel.Count(ctx, m.Reader, m, client, eventual,
-		`SELECT coalesce(max(e.ordinal) + 1, 0) AS size FROM history_events e WHERE e.client = $1 AND `+condition, at)
+	size, err := readmodel.Count(ctx, m.Reader, m, client, eventual, sizeUpTo, string(at))
 	return int64(size), err
 }
 
