@@ -60,7 +60,8 @@ func (MatchQueue) Wants(t string) bool {
 func (MatchQueue) Version() int { return 1 }
 
 const (
-	enabledSweeps = `SELECT client FROM match_sweeps WHERE enabled AND client = ANY($1)`
+	// A client's row is locked before those of its queue, as finish does.
+	enabledSweeps = `SELECT client FROM match_sweeps WHERE enabled AND client = ANY($1) ORDER BY client FOR NO KEY UPDATE`
 	setSweep      = `
 INSERT INTO match_sweeps (client, enabled, k, min_score) VALUES ($1, $2, $3, $4)
 ON CONFLICT (client) DO UPDATE SET enabled = excluded.enabled, k = excluded.k, min_score = excluded.min_score`
@@ -273,6 +274,7 @@ func (m MatchQueue) queued(ctx context.Context, client id.Client) ([]QueuedUser,
 }
 
 const (
+	lockSweep = `SELECT FROM match_sweeps WHERE client = $1 FOR NO KEY UPDATE`
 	// A batch that was overtaken finds nobody any more, and counts nothing. Rows are
 	// locked in the order in which enqueueMatch does.
 	doneQueued = `
@@ -295,6 +297,7 @@ func (m MatchQueue) finish(ctx context.Context, client id.Client, waiting []Queu
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
 	var b pgx.Batch
+	b.Queue(lockSweep, client)
 	if done > 0 {
 		b.Queue(doneQueued, client,
 			readmodel.Column(waiting[:done], func(q QueuedUser) string { return string(q.User) }),

@@ -171,6 +171,37 @@ func TestABatchWaitsForAChangeBeforeItTakesAnybodyOut(t *testing.T) {
 	}
 }
 
+// What a client chooses is locked before its queue, by both: else a batch and a change of
+// the settings would wait for each other.
+func TestABatchWaitsForAChangeOfTheSettingsBeforeItTakesAnybodyOut(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.want(w.Acme, true, 3)
+	w.Create(w.Acme, "one", `{}`)
+	w.fill(1000)
+	_, err := w.Pool.Exec(t.Context(), `UPDATE match_sweeps SET everyone_before = NULL`) // all have been queued
+	w.check(err)
+	tx, err := w.Pool.Begin(t.Context())
+	w.check(err)
+	_, err = tx.Exec(t.Context(), `UPDATE match_sweeps SET k = 4`)
+	w.check(err)
+	taken := make(chan error, 1)
+	go func() {
+		_, err := w.queue.Take(t.Context(), func(context.Context, id.Client, int, float64, projections.QueuedUser) (int, error) { return 0, nil })
+		taken <- err
+	}()
+	testkit.Eventually(t, "the batch waits", func() (waits bool) {
+		w.check(w.Pool.QueryRow(t.Context(),
+			`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
+		return waits
+	})
+	if _, err := tx.Exec(t.Context(), `SELECT FROM match_queue FOR UPDATE NOWAIT`); err != nil {
+		t.Errorf("somebody is taken out already: %v", err)
+	}
+	w.check(tx.Rollback(t.Context()))
+	w.check(<-taken)
+}
+
 func TestWhoChangesWaitsWhileTheClientWantsIt(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 2, 1000} {
