@@ -69,16 +69,16 @@ var searchPage = template.Must(template.New("search").Parse(`<h1>Search</h1>
 {{- end}}
 `))
 
-// aside are the pages that few look for: what is found elsewhere, too, stands before them.
-var aside = regexp.MustCompile(`^/docs/(adr|architecture|changelog|contract|contributing|limits|performance|recipes)\b`)
+// background are the pages that few look for: what is found elsewhere, too, stands before them.
+var background = regexp.MustCompile(`^/docs/(adr|architecture|changelog|contract|contributing|limits|performance|recipes)\b`)
 
 // shortest is how many letters of a word are looked for at least, and half of it, where all
 // of it stands nowhere.
 const shortest = 4
 
-// found shortens a word from its end until some section holds it: what it ends with may be
+// shortened cuts a word from its end until some section holds it: what it ends with may be
 // misspelt, or another form of it.
-func (s *Site) found(word string) string {
+func (s *Site) shortened(word string) string {
 	for letters := []rune(word); len(letters) >= max(shortest, len([]rune(word))/2); letters = letters[:len(letters)-1] {
 		begins := " " + string(letters)
 		if slices.ContainsFunc(s.sections, func(one section) bool {
@@ -96,14 +96,14 @@ func times(text, word string) int {
 }
 
 // find ranks by how often the words stand in a section for its length, as BM25 does, rare
-// ones, those of titles and those that stand together before others, and what is aside
+// ones, those of titles and those that stand together before others, and the background
 // behind the rest.
 func (s *Site) find(asked []string) []result {
 	if len(asked) == 0 {
 		return nil
 	}
 	for i, word := range asked {
-		asked[i] = s.found(word)
+		asked[i] = s.shortened(word)
 	}
 	counts := make([][2]int, len(s.sections)*len(asked)) // in the title and in the text
 	holding := make([]int, len(asked))
@@ -131,7 +131,7 @@ func (s *Site) find(asked []string) []result {
 		if one := &s.sections[i]; strings.Contains(one.titleWords+one.textWords, " "+strings.Join(asked, " ")) {
 			score *= 2 // they stand together
 		}
-		if aside.MatchString(s.sections[i].url) {
+		if background.MatchString(s.sections[i].url) {
 			score /= 2
 		}
 		if score > 0 {
