@@ -46,7 +46,11 @@ SELECT client, webhook, day, json_agg(json_build_object(
 	'delivery_id', delivery, 'event_id', event, 'state', state, 'attempts', attempts) ORDER BY id)::text
 FROM numbered GROUP BY client, webhook, day, part ORDER BY min(id)`
 
-	selectBatches = `SELECT id, client, webhook, day, endings, after FROM dispatch_ending_batches ORDER BY id LIMIT $1`
+	// Clients take turns, so that one whose batches fail keeps no other waiting.
+	selectBatches = `
+SELECT id, client, webhook, day, endings, after FROM (
+	SELECT *, row_number() OVER (PARTITION BY client ORDER BY id) AS turn FROM dispatch_ending_batches) b
+ORDER BY turn, id LIMIT $1`
 	// noteAfter keeps what a process noted that took over as this one lost its lock.
 	noteAfter   = `UPDATE dispatch_ending_batches SET after = coalesce(after, $3) WHERE client = $1 AND id = $2 RETURNING after`
 	deleteBatch = `DELETE FROM dispatch_ending_batches WHERE client = $1 AND id = $2`
@@ -63,7 +67,8 @@ type EndingsLog interface {
 // Record hands what has ended to a log, in batches, each until the log has
 // taken it: a batch that is handed over again, after a crash, is the same as
 // before, and told where to look for itself. It says whether there is more.
-// While another process records, there is nothing to do.
+// What fails for one client keeps no other waiting. While another process records,
+// there is nothing to do.
 // Faults: busy.
 func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endingsTimeout)
@@ -84,42 +89,61 @@ func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err err
 	if err != nil {
 		return false, fmt.Errorf("read batches of endings: %w", err)
 	}
-	type batch struct {
-		ID      int64
-		Client  id.Client
-		Webhook id.Webhook
-		Day     time.Time
-		Endings string
-		After   *eventstore.Revision
-	}
-	batches, err := pgx.CollectRows(rows, pgx.RowToStructByPos[batch])
+	batches, err := pgx.CollectRows(rows, pgx.RowToStructByPos[endingBatch])
 	if err != nil {
 		return false, fmt.Errorf("read batches of endings: %w", err)
 	}
+	var failed []error
+	stopped := map[id.Client]bool{} // its batches keep their order
 	for _, b := range batches {
-		ended := event.DeliveriesEnded{Webhook: b.Webhook}
-		if err := json.Unmarshal([]byte(b.Endings), &ended.Deliveries); err != nil {
-			return false, fmt.Errorf("read a batch of endings: %w", err)
+		if stopped[b.Client] {
+			continue
 		}
-		if b.After == nil {
-			at, err := log.EndingsRevision(ctx, b.Client, b.Webhook, b.Day)
-			if err != nil {
-				return false, err
-			}
-			err = e.Pool.QueryRow(ctx, noteAfter, b.Client, b.ID, at).Scan(&b.After)
-			if errors.Is(err, pgx.ErrNoRows) {
-				continue // it was recorded meanwhile
-			}
-			if err != nil {
-				return false, fmt.Errorf("note where a batch of endings begins: %w", err)
-			}
+		if err := e.record(ctx, log, b); err != nil {
+			failed, stopped[b.Client] = append(failed, err), true
 		}
-		if err := log.RecordEndings(ctx, b.Client, b.Day, *b.After, ended); err != nil && !errors.Is(err, eventstore.ErrDeleted) {
-			return false, err
-		}
-		if _, err := e.Pool.Exec(ctx, deleteBatch, b.Client, b.ID); err != nil {
-			return false, fmt.Errorf("forget a recorded batch of endings: %w", err)
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return len(batches) == maxBatches, nil
+	return len(batches) == maxBatches, errors.Join(failed...)
+}
+
+// endingBatch is a batch that is handed to the log.
+type endingBatch struct {
+	ID      int64
+	Client  id.Client
+	Webhook id.Webhook
+	Day     time.Time
+	Endings string
+	After   *eventstore.Revision
+}
+
+// record hands one batch to the log, and forgets it.
+// Faults: busy.
+func (e Endings) record(ctx context.Context, log EndingsLog, b endingBatch) error {
+	ended := event.DeliveriesEnded{Webhook: b.Webhook}
+	if err := json.Unmarshal([]byte(b.Endings), &ended.Deliveries); err != nil {
+		return fmt.Errorf("read a batch of endings: %w", err)
+	}
+	if b.After == nil {
+		at, err := log.EndingsRevision(ctx, b.Client, b.Webhook, b.Day)
+		if err != nil {
+			return err
+		}
+		err = e.Pool.QueryRow(ctx, noteAfter, b.Client, b.ID, at).Scan(&b.After)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // it was recorded meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("note where a batch of endings begins: %w", err)
+		}
+	}
+	if err := log.RecordEndings(ctx, b.Client, b.Day, *b.After, ended); err != nil && !errors.Is(err, eventstore.ErrDeleted) {
+		return err
+	}
+	if _, err := e.Pool.Exec(ctx, deleteBatch, b.Client, b.ID); err != nil {
+		return fmt.Errorf("forget a recorded batch of endings: %w", err)
+	}
+	return nil
 }

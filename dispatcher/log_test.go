@@ -102,6 +102,30 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 	}
 }
 
+func TestEndsThatCannotBeRecordedKeepNoOtherClientWaiting(t *testing.T) {
+	r := newFixture(t, Config{})
+	broken, client := r.client(), r.client()
+	webhook, first := r.subscribe(broken, "http://a.example", "")
+	_, second := r.subscribe(client, "http://a.example", "")
+	r.apply(first, second, r.match(broken), r.match(client))
+	r.endAs(delivered, 2)
+	// As many batches as one call takes, and all from before the other's.
+	r.exec(`INSERT INTO dispatch_ending_batches (client, webhook, day, endings)
+		SELECT $1, $2, current_date, '[]' FROM generate_series(1, $3)`, broken, webhook, maxBatches)
+	tried, recorded := 0, 0
+	_, err := Endings{Pool: r.pool}.Record(t.Context(), endingsLog(func(_ context.Context, c id.Client, _ time.Time, e event.DeliveriesEnded) error {
+		if c == broken {
+			tried++
+			return errCrashed
+		}
+		recorded += len(e.Deliveries)
+		return nil
+	}))
+	if !errors.Is(err, errCrashed) || tried != 1 || recorded != 1 {
+		t.Errorf("%d ends of the other were recorded after %d tries: %v", recorded, tried, err)
+	}
+}
+
 func TestOneProcessRecordsEndingsAtATime(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
