@@ -36,8 +36,8 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return false
 		},
-		"amount": amount,
-		"days":   func(seconds *int64) int64 { return *seconds / 86400 },
+		"amount": amount, "groups": groups,
+		"days": func(seconds *int64) int64 { return *seconds / 86400 },
 		"hours": func(seconds *int64) string {
 			if seconds == nil {
 				return "some"
@@ -180,6 +180,11 @@ func amount(minor int64, currency string) string {
 		text += fmt.Sprintf(".%0*d", d, max(minor%unit, -(minor%unit)))
 	}
 	return text
+}
+
+// groups lets a number break behind its commas alone, where it is too long for its card.
+func groups(text string) template.HTML {
+	return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(text), ",", ",<wbr>")) //nolint:gosec // escaped
 }
 
 // amounts have commas between groups of three digits alone: elsewhere a comma may mean a point.
