@@ -72,20 +72,28 @@ func (p *Populations) TopKept(ctx context.Context, client id.Client, user id.Use
 }
 
 func (s scope) top(user id.User, within event.Within, limit int) ([]event.MatchComputed, error) {
-	found, err := s.best(user, limit, false)
+	found, err := s.best(matching.Query{User: string(user), Limit: limit})
 	return s.matches(user, within, found), err
 }
 
-// best finds the best matches of a user, unless bare with what explains them.
-func (s scope) best(user id.User, limit int, bare bool) ([]matching.Match, error) {
-	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Marked: s.marked, Bare: bare}
-	if s.layer != nil {
-		s.layer.mu.RLock()
-		defer s.layer.mu.RUnlock()
-		query.Keep = s.layer.has
-	}
+// best answers a query of the scope.
+func (s scope) best(query matching.Query) ([]matching.Match, error) {
+	query.Permit, query.Marked = s.permit, s.marked
+	defer s.keepToLayer(&query)()
 	found, err := s.users.Top(query)
 	return found, notThere(err)
+}
+
+// keepToLayer keeps a query to those who have granted the layer, if the scope has one. Nobody
+// grants or withdraws it until the function that it returns is called.
+func (s scope) keepToLayer(query *matching.Query) (release func()) {
+	if s.layer == nil {
+		return func() {}
+	}
+	s.layer.mu.RLock()
+	among := query.Keep
+	query.Keep = func(other string) bool { return s.layer.has(other) && (among == nil || among(other)) }
+	return s.layer.mu.RUnlock
 }
 
 // Candidates returns who the best matches of a user are, the best first, for a caller that leaves
@@ -96,7 +104,7 @@ func (p *Populations) Candidates(ctx context.Context, client id.Client, user id.
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.best(user, limit, true)
+	found, err := s.best(matching.Query{User: string(user), Limit: limit, Bare: true})
 	return usersOf(found), err
 }
 
@@ -134,7 +142,7 @@ func (p *Populations) Under(ctx context.Context, client id.Client, user id.User,
 	if err != nil {
 		return nil, false, err
 	}
-	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit}
+	query := matching.Query{User: string(user), Limit: limit}
 	if among != nil {
 		these := make(map[string]bool, len(among))
 		for _, one := range among {
@@ -159,7 +167,7 @@ func (p *Populations) CandidatesUnder(ctx context.Context, client id.Client, use
 	if err != nil {
 		return nil, false, err
 	}
-	found, ok, err := s.under(decisions, matching.Query{User: string(user), Limit: limit, Permit: s.permit, Bare: true})
+	found, ok, err := s.under(decisions, matching.Query{User: string(user), Limit: limit, Bare: true})
 	return usersOf(found), ok, err
 }
 
@@ -168,12 +176,8 @@ func (s scope) under(decisions map[string]event.TraitOverride, query matching.Qu
 	if !ok {
 		return nil, false, nil
 	}
-	if s.layer != nil {
-		s.layer.mu.RLock()
-		defer s.layer.mu.RUnlock()
-		among := query.Keep
-		query.Keep = func(other string) bool { return s.layer.has(other) && (among == nil || among(other)) }
-	}
+	query.Permit = s.permit
+	defer s.keepToLayer(&query)()
 	found, ok, err = s.users.Under(schema, query)
 	return found, ok, notThere(err)
 }

@@ -28,15 +28,9 @@ func (p *Populations) Neighbours(ctx context.Context, client id.Client, user id.
 	if err != nil {
 		return nil, err
 	}
-	query := matching.Query{User: string(user), Limit: limit, Permit: s.permit, Keep: keep, Marked: s.marked, Bare: true}
-	if s.layer != nil {
-		s.layer.mu.RLock()
-		defer s.layer.mu.RUnlock()
-		query.Keep = func(other string) bool { return s.layer.has(other) && keep(other) }
-	}
-	found, err := s.users.Top(query)
+	found, err := s.best(matching.Query{User: string(user), Limit: limit, Keep: keep, Bare: true})
 	if err != nil {
-		return nil, notThere(err)
+		return nil, err
 	}
 	c := &Neighbours{Users: make([]id.User, len(found)), Score: make([]float64, len(found))}
 	names := make([]string, len(found))

@@ -18,6 +18,7 @@ import (
 	"kindred/eventstore"
 	"kindred/projections/populations"
 	"kindred/projections/projectionstest"
+	"kindred/testkit"
 )
 
 // override records what the client has decided.
@@ -263,7 +264,7 @@ func TestADistributionEndsThoughNumbersHardlyDiffer(t *testing.T) {
 			if diff := gocmp.Diff([]populations.Bin{{Share: 1}}, d.Bins); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", path, diff)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testkit.Patience()):
 			t.Fatalf("%s: no answer", path)
 		}
 	}
