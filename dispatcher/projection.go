@@ -31,8 +31,8 @@ func (d *Dispatcher) Wants(eventType string) bool {
 		event.IsPublic(eventType)
 }
 
-// Prompt tells the projector that receivers wait.
-func (d *Dispatcher) Prompt() {}
+// Options of the projection. Receivers wait for it.
+func (d *Dispatcher) Options() projector.Options { return projector.Options{Prompt: true} }
 
 // Apply follows the subscriptions and queues one delivery for each public event
 // and each subscription that is active at that place of the log and wants it.

@@ -66,6 +66,9 @@ func (Campaigns) Wants(t string) bool {
 // Version of the read model's tables.
 func (Campaigns) Version() int { return 5 }
 
+// Options of the read model.
+func (Campaigns) Options() projector.Options { return projector.Options{Indexes: campaignIndexes} }
+
 const campaignClocks readmodel.Clocks = "campaign_clocks"
 
 // Schema of the read model. Slots are quarters of an hour: the hours and the
@@ -135,10 +138,7 @@ CREATE TABLE campaign_erased (
 );` + campaignClocks.Table()
 }
 
-// Indexes of the read model (projector.LateIndexed).
-func (Campaigns) Indexes() []string {
-	return []string{`CREATE INDEX IF NOT EXISTS campaigns_in ON campaigns (client, status, created_position);`}
-}
+var campaignIndexes = []string{`CREATE INDEX IF NOT EXISTS campaigns_in ON campaigns (client, status, created_position);`}
 
 const campaignColumns = `
 SELECT c.id, c.created_position, c.terms, c.status, c.spent_minor, c.revision, c.started_at, c.created_at, c.updated_at,

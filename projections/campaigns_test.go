@@ -189,7 +189,7 @@ func TestAChangeOfACampaignReadsNoOthers(t *testing.T) {
 		tx := projectionstest.Must[pgx.Tx](t)(conn.Begin(t.Context()))
 		defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it is committed, or the test fails
 		if n == 0 {
-			projectionstest.Must[pgconn.CommandTag](t)(tx.Exec(t.Context(), projections.Campaigns{}.Schema()+projections.Campaigns{}.Indexes()[0]))
+			projectionstest.Must[pgconn.CommandTag](t)(tx.Exec(t.Context(), projections.Campaigns{}.Schema()+projections.Campaigns{}.Options().Indexes[0]))
 		}
 		var events []eventstore.Recorded
 		for i := range batch {

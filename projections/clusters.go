@@ -11,6 +11,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/projector"
 	"kindred/projections/readmodel"
 )
 
@@ -32,6 +33,9 @@ func (Clusters) Wants(t string) bool {
 
 // Version of the read model's tables.
 func (Clusters) Version() int { return 4 }
+
+// Options of the read model.
+func (Clusters) Options() projector.Options { return projector.Options{Indexes: clusterIndexes} }
 
 // Schema of the read model. Members of a run that has not completed are there,
 // but no cluster shows them. Who withdrew or was erased, and which layers were
@@ -138,13 +142,10 @@ CREATE TABLE cluster_layers_retired (
 );`
 }
 
-// Indexes of the read model (projector.LateIndexed).
-func (Clusters) Indexes() []string {
-	return []string{
-		`CREATE INDEX IF NOT EXISTS runs_in ON runs (client, status, segment, created_position);`,
-		`CREATE INDEX IF NOT EXISTS runs_of_layer ON runs (client, layer, segment, created_position);`,
-		`CREATE INDEX IF NOT EXISTS clusters_listed_of_layer ON clusters (client, layer, segment, created_position) WHERE NOT retired;`,
-	}
+var clusterIndexes = []string{
+	`CREATE INDEX IF NOT EXISTS runs_in ON runs (client, status, segment, created_position);`,
+	`CREATE INDEX IF NOT EXISTS runs_of_layer ON runs (client, layer, segment, created_position);`,
+	`CREATE INDEX IF NOT EXISTS clusters_listed_of_layer ON clusters (client, layer, segment, created_position) WHERE NOT retired;`,
 }
 
 const (

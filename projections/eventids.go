@@ -38,14 +38,12 @@ func (EventIDs) Wants(t string) bool {
 	return true
 }
 
-// Verbatim: of most events the id is all that counts.
-func (EventIDs) Verbatim() {}
-
-// Gapless implements [projector.Gapless]: an event that is missing would be recorded again.
-func (EventIDs) Gapless() {}
-
 // Version of the read model's tables.
 func (EventIDs) Version() int { return 1 }
+
+// Options of the read model. Of most events the id is all that counts; one that is missing
+// would be recorded again.
+func (EventIDs) Options() projector.Options { return projector.Options{Verbatim: true, Gapless: true} }
 
 // Schema of the read model.
 func (EventIDs) Schema() string {

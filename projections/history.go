@@ -41,18 +41,15 @@ type Grown struct {
 // Name of the read model.
 func (History) Name() string { return "history" }
 
-// Verbatim: events are entered as they are stored, whatever they say.
-func (History) Verbatim() {}
-
-// Gapless implements [projector.Gapless]: a head is signed over every event before it.
-func (History) Gapless() {}
-
-// Lasting implements [projector.Lasting]: a head that somebody kept says as much of a
-// client that was deleted.
-func (History) Lasting() {}
-
 // Version of the read model's tables.
 func (History) Version() int { return 1 }
+
+// Options of the read model. Events are entered as they are stored, whatever they say. A head
+// is signed over every event before it, and one that somebody kept says as much of a client
+// that was deleted.
+func (History) Options() projector.Options {
+	return projector.Options{Verbatim: true, Gapless: true, KeepsDeleted: true, Indexes: historyIndexes}
+}
 
 // Schema of the read model. Nodes are kept of every nodeStep-th level alone;
 // those between follow from at most eight of them.
@@ -85,14 +82,11 @@ CREATE TABLE history_trees (
 ) WITH (fillfactor = 50);`
 }
 
-// Indexes of the read model (projector.LateIndexed).
-func (History) Indexes() []string {
-	return []string{
-		`CREATE INDEX IF NOT EXISTS history_events_stream ON history_events (hashtextextended(stream, 0), ordinal);`,
-		`CREATE INDEX IF NOT EXISTS history_events_recorded ON history_events (client, recorded_at);`,
-		`CREATE INDEX IF NOT EXISTS history_events_type ON history_events (client, type, ordinal);`,
-		`CREATE INDEX IF NOT EXISTS history_events_actor ON history_events (client, actor, ordinal);`,
-	}
+var historyIndexes = []string{
+	`CREATE INDEX IF NOT EXISTS history_events_stream ON history_events (hashtextextended(stream, 0), ordinal);`,
+	`CREATE INDEX IF NOT EXISTS history_events_recorded ON history_events (client, recorded_at);`,
+	`CREATE INDEX IF NOT EXISTS history_events_type ON history_events (client, type, ordinal);`,
+	`CREATE INDEX IF NOT EXISTS history_events_actor ON history_events (client, actor, ordinal);`,
 }
 
 const nodeStep = 4

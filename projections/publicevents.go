@@ -25,11 +25,13 @@ func (PublicEvents) Name() string { return "public_events" }
 // Wants says which events concern the read model.
 func (PublicEvents) Wants(t string) bool { return t == "client.settings_changed" || event.IsPublic(t) }
 
-// Prompt tells the projector that streams wait.
-func (PublicEvents) Prompt() {}
-
 // Version of the read model's tables.
 func (PublicEvents) Version() int { return 1 }
+
+// Options of the read model. Streams wait for it.
+func (PublicEvents) Options() projector.Options {
+	return projector.Options{Prompt: true, Indexes: publicEventIndexes}
+}
 
 // Schema of the read model. The time of an event is reached by all that stand
 // behind it, whatever the clocks of the processes that recorded them.
@@ -53,13 +55,10 @@ CREATE TABLE public_event_clients (
 ) WITH (fillfactor = 50);`
 }
 
-// Indexes of the read model (projector.LateIndexed).
-func (PublicEvents) Indexes() []string {
-	return []string{
-		`CREATE INDEX IF NOT EXISTS public_events_type ON public_events (client, type, position);`,
-		`CREATE INDEX IF NOT EXISTS public_events_reached ON public_events (client, reached, position);`,
-		`CREATE INDEX IF NOT EXISTS public_events_position ON public_events (position);`,
-	}
+var publicEventIndexes = []string{
+	`CREATE INDEX IF NOT EXISTS public_events_type ON public_events (client, type, position);`,
+	`CREATE INDEX IF NOT EXISTS public_events_reached ON public_events (client, reached, position);`,
+	`CREATE INDEX IF NOT EXISTS public_events_position ON public_events (position);`,
 }
 
 const (

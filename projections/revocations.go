@@ -10,6 +10,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/projector"
 	"kindred/projections/readmodel"
 )
 
@@ -30,11 +31,11 @@ func (Revocations) Wants(t string) bool {
 	return false
 }
 
-// Lasting implements [projector.Lasting]: the tokens of a client that was deleted are void.
-func (Revocations) Lasting() {}
-
 // Version of the read model's tables.
 func (Revocations) Version() int { return 2 }
+
+// Options of the read model. The tokens of a client that was deleted stay void.
+func (Revocations) Options() projector.Options { return projector.Options{KeepsDeleted: true} }
 
 // Schema of the read model.
 func (Revocations) Schema() string {

@@ -38,6 +38,12 @@ func (Sandboxes) Wants(t string) bool {
 // Version of the read model's tables.
 func (Sandboxes) Version() int { return 2 }
 
+// Options of the read model. With a sandbox goes what is kept of it beside the log and the
+// read models.
+func (Sandboxes) Options() projector.Options {
+	return projector.Options{AlsoForgets: []string{"public.idempotency", "public.feed_snapshots", "public.request_log", "public.request_omissions"}}
+}
+
 // Schema of the read model.
 func (Sandboxes) Schema() string {
 	return `
@@ -59,12 +65,6 @@ const (
 INSERT INTO sandboxes (client, id, created_position, name, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (client, id) DO NOTHING`
 	deleteSandbox = `DELETE FROM sandboxes WHERE client = $1 AND id = $2`
 )
-
-// AlsoForgets names what is kept of a sandbox beside the log and the read models, and goes
-// with it.
-func (Sandboxes) AlsoForgets() []string {
-	return []string{"public.idempotency", "public.feed_snapshots", "public.request_log", "public.request_omissions"}
-}
 
 // Apply changes the model by a batch of events.
 func (Sandboxes) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {

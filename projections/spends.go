@@ -24,11 +24,11 @@ func (Spends) Name() string { return "spends" }
 // Wants says which events concern the read model.
 func (Spends) Wants(t string) bool { return t == "campaign.spend_recorded" }
 
-// Gapless implements [projector.Gapless]: a spend that is missing would be recorded again.
-func (Spends) Gapless() {}
-
 // Version of the read model's tables.
 func (Spends) Version() int { return 1 }
+
+// Options of the read model. A spend that is missing would be recorded again.
+func (Spends) Options() projector.Options { return projector.Options{Gapless: true} }
 
 // Schema of the read model.
 func (Spends) Schema() string {

@@ -16,6 +16,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/projector"
 	"kindred/projections/readmodel"
 )
 
@@ -54,11 +55,11 @@ func (Statistics) Wants(t string) bool {
 	return false
 }
 
-// Verbatim: of most events the type is all that counts.
-func (Statistics) Verbatim() {}
-
 // Version of the read model's tables.
 func (Statistics) Version() int { return 1 }
+
+// Options of the read model. Of most events the type is all that counts.
+func (Statistics) Options() projector.Options { return projector.Options{Verbatim: true} }
 
 // Schema of the read model. Slots are quarters of an hour, as those of campaigns.
 func (Statistics) Schema() string {

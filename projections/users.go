@@ -51,6 +51,17 @@ func (Users) Wants(t string) bool { return strings.HasPrefix(t, "end_user.") }
 // Version of the read model's tables.
 func (Users) Version() int { return 3 }
 
+// Options of the read model. Apply looks a user up who may have been there before.
+func (Users) Options() projector.Options {
+	return projector.Options{
+		Key: projector.LateKey{
+			DDL:     `ALTER TABLE users ADD PRIMARY KEY (client, id);`,
+			LooksUp: func(t string) bool { return t != "end_user.created" },
+		},
+		Indexes: userIndexes,
+	}
+}
+
 // Schema of the read model. A user who was erased leaves a row that says no
 // more than that, so that whoever follows the changes hears of it.
 func (Users) Schema() string {
@@ -71,19 +82,10 @@ CREATE TABLE users (
 );`
 }
 
-// Key of the read model (projector.LateKeyed).
-func (Users) Key() string { return `ALTER TABLE users ADD PRIMARY KEY (client, id);` }
-
-// LooksUp says which events change a user who was there before.
-func (Users) LooksUp(t string) bool { return t != "end_user.created" }
-
-// Indexes of the read model (projector.LateIndexed).
-func (Users) Indexes() []string {
-	return []string{
-		`CREATE INDEX IF NOT EXISTS users_listed ON users (client, created_position) WHERE NOT erased;`,
-		`CREATE INDEX IF NOT EXISTS users_changed ON users (client, changed);`,
-		`CREATE INDEX IF NOT EXISTS users_updated ON users (client, updated_at, created_position) WHERE NOT erased;`,
-	}
+var userIndexes = []string{
+	`CREATE INDEX IF NOT EXISTS users_listed ON users (client, created_position) WHERE NOT erased;`,
+	`CREATE INDEX IF NOT EXISTS users_changed ON users (client, changed);`,
+	`CREATE INDEX IF NOT EXISTS users_updated ON users (client, updated_at, created_position) WHERE NOT erased;`,
 }
 
 // userRow is what a batch of events makes of one user.

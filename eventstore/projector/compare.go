@@ -126,18 +126,14 @@ FROM pg_attribute a WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.a
 // inProgress says what is compared in the place of columns of a table in a schema, and which rows.
 func inProgress(m ReadModel, schema, table string) (instead map[string]string, completed string) {
 	instead, completed = map[string]string{}, `true`
-	model, ok := m.(InProgress)
-	if !ok {
-		return instead, completed
-	}
+	work := OptionsOf(m).InProgress
 	in := strings.NewReplacer("SCHEMA.", quote(schema)+".")
-	columns, rows := model.InProgress()
-	for column, other := range columns {
+	for column, other := range work.Columns {
 		if name, of := strings.CutPrefix(column, table+"."); of {
 			instead[name] = in.Replace(other)
 		}
 	}
-	if condition := rows[table]; condition != "" {
+	if condition := work.Completed[table]; condition != "" {
 		completed = in.Replace(condition)
 	}
 	return instead, completed

@@ -15,21 +15,13 @@ import (
 )
 
 // clientDeleted is the type of a client's last event: with it go the client's rows in
-// every read model that is not Lasting.
+// every read model that does not keep them (Options.KeepsDeleted).
 const clientDeleted = "client.deleted"
-
-// Lasting is a read model of which a client's rows stay when the client is deleted.
-type Lasting interface{ Lasting() }
-
-// AlsoForgets is a read model with which a deleted client's rows go in tables of other
-// packages, too, each of which has a column client.
-type AlsoForgets interface{ AlsoForgets() []string }
 
 // forgets says whether a client's rows go from a projection with the client.
 func forgets(p Projection) bool {
 	_, model := p.(ReadModel)
-	_, lasting := p.(Lasting)
-	return model && !lasting
+	return model && !OptionsOf(p).KeepsDeleted
 }
 
 // applyForgetting applies a batch, and deletes the rows of each client at the place at
@@ -166,11 +158,7 @@ func (d *deletions) some(ctx context.Context) (more bool, err error) {
 		if _, err := tx.Exec(ctx, `SET LOCAL search_path TO `+quote(l.projectionID)+`, public`); err != nil {
 			return err
 		}
-		var others []string
-		if model, ok := l.projection.(AlsoForgets); ok {
-			others = model.AlsoForgets()
-		}
-		deleted, err := forgetSome(ctx, tx, client, others...)
+		deleted, err := forgetSome(ctx, tx, client, OptionsOf(l.projection).AlsoForgets...)
 		if err == nil && deleted < deletedAtOnce {
 			_, err = tx.Exec(ctx, forgetDeletion, client, l.projectionID)
 		}

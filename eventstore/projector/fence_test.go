@@ -218,7 +218,7 @@ func TestWhoRebuiltAModelLateMakesNoKey(t *testing.T) {
 	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
 		t.Fatal(err)
 	}
-	late := w.late(t, nth(1, m.Key(), func() { w.exec(t, stealLease, "roll_1_rebuild") }))
+	late := w.late(t, nth(1, m.Options().Key.DDL, func() { w.exec(t, stealLease, "roll_1_rebuild") }))
 	if err := late.Rebuild(t.Context(), m, nil); !errors.Is(err, projector.ErrRebuilding) {
 		t.Error(err)
 	}

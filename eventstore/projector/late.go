@@ -30,27 +30,13 @@ var (
 	analyze     = eachTable(`ANALYZE (SKIP_LOCKED) %I`)
 )
 
-func keyOf(m ReadModel) string {
-	if late, ok := m.(LateKeyed); ok {
-		return late.Key()
-	}
-	return ""
-}
-
-func indexesOf(m ReadModel) []string {
-	if late, ok := m.(LateIndexed); ok {
-		return late.Indexes()
-	}
-	return nil
-}
-
 const selectKeyed = `SELECT EXISTS (SELECT FROM pg_constraint WHERE connamespace = to_regnamespace($1) AND contype = 'p')`
 
 // findKey notes whether the model's key is yet to be made. The live model has
 // it from the start.
 func (l *leader) findKey(ctx context.Context, tx pgx.Tx, m ReadModel) error {
-	late, ok := m.(LateKeyed)
-	if !ok || l.projectionID == ID(m) {
+	key := OptionsOf(m).Key
+	if key.DDL == "" || l.projectionID == ID(m) {
 		return nil
 	}
 	var keyed bool
@@ -58,27 +44,27 @@ func (l *leader) findKey(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		return err
 	}
 	if !keyed {
-		l.unkeyed = late
+		l.unkeyed = key
 	}
 	return nil
 }
 
 // makeKeyFor makes the key, if it is yet to be made and an item needs it.
 func (l *leader) makeKeyFor(ctx context.Context, items []item) error {
-	if l.unkeyed == nil || !slices.ContainsFunc(items, func(i item) bool { return !i.passed && l.unkeyed.LooksUp(i.Type) }) {
+	if l.unkeyed.DDL == "" || !slices.ContainsFunc(items, func(i item) bool { return !i.passed && l.unkeyed.LooksUp(i.Type) }) {
 		return nil
 	}
 	return l.makeKey(ctx)
 }
 
 func (l *leader) makeKey(ctx context.Context) error {
-	if l.unkeyed == nil {
+	if l.unkeyed.DDL == "" {
 		return nil
 	}
-	if err := l.define(ctx, l.unkeyed.Key()); err != nil {
+	if err := l.define(ctx, l.unkeyed.DDL); err != nil {
 		return fmt.Errorf("make the key of %s: %w", l.projectionID, err)
 	}
-	l.unkeyed = nil
+	l.unkeyed = LateKey{}
 	return nil
 }
 
@@ -89,7 +75,7 @@ func (l *leader) finish(ctx context.Context, m ReadModel) error {
 		return err
 	}
 	making, within := errgroup.WithContext(ctx)
-	for _, index := range indexesOf(m) {
+	for _, index := range OptionsOf(m).Indexes {
 		making.Go(func() error { return l.define(within, index) })
 	}
 	if err := making.Wait(); err != nil {

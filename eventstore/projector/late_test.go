@@ -23,14 +23,18 @@ type roll struct {
 	keyed func(types []string, keyed bool)
 }
 
-func (roll) Name() string              { return "roll" }
-func (roll) Version() int              { return 1 }
-func (roll) Verbatim()                 {}
-func (roll) Schema() string            { return `CREATE TABLE roll (client text NOT NULL, names int NOT NULL);` }
-func (roll) Key() string               { return `ALTER TABLE roll ADD PRIMARY KEY (client);` }
-func (roll) LooksUp(event string) bool { return event == "client.renamed" }
-func (roll) Indexes() []string {
-	return []string{`CREATE INDEX IF NOT EXISTS roll_names ON roll (names);`, `CREATE INDEX IF NOT EXISTS roll_both ON roll (names, client);`}
+func (roll) Name() string   { return "roll" }
+func (roll) Version() int   { return 1 }
+func (roll) Schema() string { return `CREATE TABLE roll (client text NOT NULL, names int NOT NULL);` }
+func (roll) Options() projector.Options {
+	return projector.Options{
+		Verbatim: true,
+		Key: projector.LateKey{
+			DDL:     `ALTER TABLE roll ADD PRIMARY KEY (client);`,
+			LooksUp: func(event string) bool { return event == "client.renamed" },
+		},
+		Indexes: []string{`CREATE INDEX IF NOT EXISTS roll_names ON roll (names);`, `CREATE INDEX IF NOT EXISTS roll_both ON roll (names, client);`},
+	}
 }
 
 func (m roll) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
@@ -116,8 +120,10 @@ func TestAKeyThatNothingLooksIntoIsMadeLast(t *testing.T) {
 // longRoll has a key that takes so long that its rebuild looks for others anew before each index.
 type longRoll struct{ roll }
 
-func (m longRoll) Key() string {
-	return `DO $$ BEGIN PERFORM pg_sleep(0.05); ` + m.roll.Key() + ` END $$`
+func (m longRoll) Options() projector.Options {
+	options := m.roll.Options()
+	options.Key.DDL = `DO $$ BEGIN PERFORM pg_sleep(0.05); ` + options.Key.DDL + ` END $$`
+	return options
 }
 
 // TestIndexesAreMadeOverAsManyConnectionsAsThereAre has as many indexes made at once.
@@ -125,7 +131,7 @@ func TestIndexesAreMadeOverAsManyConnectionsAsThereAre(t *testing.T) {
 	w := newFixture(t)
 	w.enrol(t, 0, 3)
 	config := w.pool.Config()
-	config.MaxConns = int32(len(roll{}.Indexes()))
+	config.MaxConns = int32(len(roll{}.Options().Indexes))
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

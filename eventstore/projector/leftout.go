@@ -17,11 +17,6 @@ import (
 // limit: models | events of a client that a read model leaves out | {maxLeftOut}
 const maxLeftOut = 1000
 
-// Gapless is a projection that is wrong where one event is missing, because each row
-// rests on every event before it, or because what is not there counts as never
-// recorded: a client's part stops at the first event that cannot be applied.
-type Gapless interface{ Gapless() }
-
 // LeftOut is an event that a projection could not apply, and went on without.
 type LeftOut struct {
 	Client   id.Client
@@ -56,7 +51,7 @@ SELECT $1, ` + leftOutColumns + ` FROM left_out WHERE projection = $3 AND client
 
 // allowed is how many events of a client may be left out.
 func (l *leader) allowed() int {
-	if _, ok := l.projection.(Gapless); ok || l.MaxLeftOut < 0 {
+	if OptionsOf(l.projection).Gapless || l.MaxLeftOut < 0 {
 		return 0
 	}
 	if l.MaxLeftOut > 0 {

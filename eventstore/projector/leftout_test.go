@@ -121,7 +121,7 @@ func TestAClientOfWhichTooManyEventsAreLeftOutStops(t *testing.T) {
 // faithful is names whose rows rest on every event before.
 type faithful struct{ names }
 
-func (faithful) Gapless() {}
+func (faithful) Options() projector.Options { return projector.Options{Gapless: true} }
 
 func TestAProjectionWithoutGapsStopsAtOnce(t *testing.T) {
 	w := newFixture(t)

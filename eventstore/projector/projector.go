@@ -44,13 +44,57 @@ type Selective interface {
 	Wants(eventType string) bool
 }
 
-// Verbatim is a projection of events as they are stored: it is given their
-// records, not decoded, also of those that only a newer release knows.
-type Verbatim interface{ Verbatim() }
+// Options say in what a projection departs from the others. One that has a method
+// Options() Options departs in what that returns; its zero value is what the others do.
+type Options struct {
+	// Verbatim: it is given records as they are stored, not decoded, also of events that only
+	// a newer release knows.
+	Verbatim bool
+	// Prompt: somebody waits for it who cannot ask, so what is to be applied is not gathered
+	// for longer than a moment.
+	Prompt bool
+	// Gapless: it is wrong where one event is missing, because each row rests on every event
+	// before it, or because what is not there counts as never recorded. A client's part stops
+	// at the first event that cannot be applied, where others leave it out.
+	Gapless bool
 
-// Prompt is a projection that somebody waits for who cannot ask: what is to be
-// applied is not gathered for longer than a moment.
-type Prompt interface{ Prompt() }
+	// What follows is of read models alone.
+
+	// KeepsDeleted: the rows of a client stay when the client is deleted.
+	KeepsDeleted bool
+	// AlsoForgets are tables of other packages, each with a column client, from which the rows
+	// of a client that is deleted go, too.
+	AlsoForgets []string
+	// Indexes are those that Apply does not look into, each as DDL with IF NOT EXISTS and
+	// unqualified names. A rebuild makes them once the rows are there, side by side.
+	Indexes []string
+	// Key is that of a model of one table, where Apply looks into it for some events only.
+	Key LateKey
+	// InProgress is work in the tables that follows from the log at its end alone.
+	InProgress InProgress
+}
+
+// LateKey is a primary key that a rebuild makes before the first event for which Apply looks
+// into it, or once the rows are there: sorted, it takes a fraction of what it does row by row.
+type LateKey struct {
+	DDL     string // ALTER TABLE … ADD PRIMARY KEY, with an unqualified name; empty: Schema has it
+	LooksUp func(eventType string) bool
+}
+
+// InProgress is what Compare passes over, and so does Verify where something is compared in
+// its place. SCHEMA is that of the table.
+type InProgress struct {
+	Columns   map[string]string // by "table.column" of a row t, what is compared in its place; empty: nothing
+	Completed map[string]string // by table, a condition on the rows t that are compared
+}
+
+// OptionsOf are the options of a projection.
+func OptionsOf(p Projection) Options {
+	if departs, ok := p.(interface{ Options() Options }); ok {
+		return departs.Options()
+	}
+	return Options{}
+}
 
 // Opener is a projection, divided by client, in which events take more or less from client
 // to client, such as what is sealed, which the log opens: it is given the events of one at a
@@ -88,14 +132,6 @@ func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, ba
 	return nil
 }
 
-// InProgress is a read model with work in its tables that follows from the log at its
-// end alone: Compare passes over that, and so does Verify where something is compared in its place.
-type InProgress interface {
-	// InProgress says what is compared in the place of columns, "table.column", of a row t (empty:
-	// nothing), and by table a condition on the rows t that are compared. SCHEMA is that of the table.
-	InProgress() (columns, completed map[string]string)
-}
-
 // ReadModel is a projection whose tables hold nothing but what the log says,
 // so that they can be built anew at any time. They live in a schema of their
 // own, named by ID.
@@ -105,23 +141,6 @@ type ReadModel interface {
 	// has one: models read each other's. Columns that hold positions are of the domain
 	// log_position.
 	Schema() string
-}
-
-// LateIndexed is a read model with indexes that Apply does not look into: a
-// rebuild makes them once the rows are there, side by side.
-type LateIndexed interface {
-	// Indexes is the DDL of each, with IF NOT EXISTS and unqualified names.
-	Indexes() []string
-}
-
-// LateKeyed is a read model of one table whose key Apply looks into for some
-// events only. A rebuild makes it before the first of them, or once the rows
-// are there: sorted, it takes a fraction of what it does row by row.
-type LateKeyed interface {
-	// Key is its DDL, ALTER TABLE … ADD PRIMARY KEY, with an unqualified name.
-	Key() string
-	// LooksUp says whether Apply looks into it for events of a type.
-	LooksUp(eventType string) bool
 }
 
 // isName says whether s can name a projection. Reads ask that of every request.

@@ -89,14 +89,6 @@ func TestARebuildSwapsUnderReadersAndWriters(t *testing.T) {
 	}
 }
 
-// growing is a model beside which others write while its indexes are made.
-type growing struct {
-	names
-	write func()
-}
-
-func (g growing) Indexes() []string { g.write(); return nil }
-
 func TestTheLiveModelGoesOnUntilARebuildHasCaughtUp(t *testing.T) {
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
@@ -108,8 +100,9 @@ func TestTheLiveModelGoesOnUntilARebuildHasCaughtUp(t *testing.T) {
 		leaders = append(leaders, leader)
 		return err
 	})
-	m := growing{names{before: note}, func() { w.rename(t, bolt, "meanwhile") }}
-	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
+	var write sync.Once // once all was applied that there was, before the indexes are made
+	report := func(projector.Rebuilding) { write.Do(func() { w.rename(t, bolt, "meanwhile") }) }
+	if err := w.builder().Rebuild(t.Context(), names{before: note}, report); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(leaders, []string{"live"}) {

@@ -139,7 +139,7 @@ type leader struct {
 	paused       bool               // its place is that of the client, which is paused
 	spent        int                // steps, by an Opener
 	throttle     *throttle          // in bulk
-	unkeyed      LateKeyed          // the model, while its key is yet to be made; else nil
+	unkeyed      LateKey            // while it is yet to be made; else zero
 	analyzed     int64              // events that were applied when the tables last were
 	slow         *slowClients       // of a live Opener; else nil
 	deletions    *deletions         // of a live model that forgets; else nil
@@ -153,7 +153,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
 	led := &leader{Runner: r, projection: p, projectionID: projectionID, lease: l, start: startStatement(p, projectionID), throttle: newThrottle(r.Pool)}
-	_, led.prompt = p.(Prompt)
+	led.prompt = OptionsOf(p).Prompt
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if led.at, err = claim(ctx, tx, projectionID, l, epoch); err != nil {
 			return err
@@ -216,7 +216,7 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	l.at = checkpoint{epoch: l.at.epoch}
 	schema, rest := quote(l.projectionID), noVacuum
 	if l.projectionID == ID(m) {
-		rest = keyOf(m) + strings.Join(indexesOf(m), "")
+		rest = OptionsOf(m).Key.DDL + strings.Join(OptionsOf(m).Indexes, "")
 	}
 	_, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+schema+` CASCADE; CREATE SCHEMA `+schema)
 	if err == nil {
@@ -246,7 +246,7 @@ func inSchema(ctx context.Context, tx pgx.Tx, schema string, statements ...strin
 // addIndexes makes the indexes that the live model has come to have since its
 // tables were made.
 func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
-	ddl := strings.Join(indexesOf(m), "")
+	ddl := strings.Join(OptionsOf(m).Indexes, "")
 	if l.projectionID != ID(m) || ddl == "" {
 		return nil
 	}
@@ -431,7 +431,7 @@ type item struct {
 func (l *leader) decode(records []eventstore.Record) (items []item, unknown error) {
 	items = make([]item, 0, len(records))
 	selective, _ := l.projection.(Selective)
-	_, verbatim := l.projection.(Verbatim)
+	verbatim := OptionsOf(l.projection).Verbatim
 	forgetting := forgets(l.projection)
 	for _, record := range records {
 		wanted := selective == nil || selective.Wants(record.Type) || forgetting && record.Type == clientDeleted

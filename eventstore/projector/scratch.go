@@ -67,7 +67,7 @@ func (r *Runner) scratch(ctx context.Context, schema string, models []ReadModel,
 			`SET LOCAL search_path TO ` + quote(schema) + `, public`,
 		}
 		for _, m := range models {
-			statements = append(statements, m.Schema(), keyOf(m))
+			statements = append(statements, m.Schema(), OptionsOf(m).Key.DDL)
 		}
 		for _, ddl := range append(statements, scratchTables) {
 			if _, err := tx.Exec(ctx, ddl); err != nil {

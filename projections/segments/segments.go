@@ -57,6 +57,9 @@ func (Model) Wants(t string) bool {
 // Version of the read model's tables.
 func (Model) Version() int { return 8 }
 
+// Options of the read model.
+func (Model) Options() projector.Options { return projector.Options{InProgress: inProgress} }
+
 const segmentClocks readmodel.Clocks = "segment_clocks"
 
 // usersPerBlock is how many users a row of segment_blocks tells of, a bit each: 1,000
@@ -167,25 +170,26 @@ CREATE TABLE segment_sizes (
 CREATE INDEX segment_changes_of ON segment_changes (client, user_id);` + segmentClocks.Table() + knownSchema
 }
 
-// InProgress implements [projector.InProgress]. How far a version that does not serve yet
-// is built depends on the time that there was, and nothing is told of a version that was
-// dropped. The size of a day counts users who were erased since, until the model is built
-// anew: nothing else tells that they were there.
-func (Model) InProgress() (columns, completed map[string]string) {
-	serving := func(numbers string) string {
-		return `SELECT n FROM unnest(` + numbers + `) n WHERE EXISTS (
-	SELECT FROM SCHEMA.segment_versions v WHERE v.client = t.client AND v.number = n AND v.serves) ORDER BY n`
-	}
-	columns = map[string]string{
+// inProgress: how far a version that does not serve yet is built depends on the time that
+// there was, and nothing is told of a version that was dropped. The size of a day counts users
+// who were erased since, until the model is built anew: nothing else tells that they were there.
+var inProgress = projector.InProgress{
+	Columns: map[string]string{
 		"segment_versions.built": "", "segment_users.due": "", "segment_sizes.members": "",
-		"segment_users.versions":  `ARRAY(` + serving(`t.versions`) + `)`,
-		"segment_changes.entered": `ARRAY(` + serving(`t.entered`) + `)`,
-		"segment_changes.went":    `ARRAY(` + serving(`t.went`) + `)`,
-	}
-	return columns, map[string]string{
+		"segment_users.versions":  `ARRAY(` + servingOf(`t.versions`) + `)`,
+		"segment_changes.entered": `ARRAY(` + servingOf(`t.entered`) + `)`,
+		"segment_changes.went":    `ARRAY(` + servingOf(`t.went`) + `)`,
+	},
+	Completed: map[string]string{
 		"segment_blocks":  `t.serves`,
-		"segment_changes": `(t.erased OR EXISTS (` + serving(`t.entered || t.went`) + `))`,
-	}
+		"segment_changes": `(t.erased OR EXISTS (` + servingOf(`t.entered || t.went`) + `))`,
+	},
+}
+
+// servingOf is SQL for those of the numbers of versions that serve.
+func servingOf(numbers string) string {
+	return `SELECT n FROM unnest(` + numbers + `) n WHERE EXISTS (
+	SELECT FROM SCHEMA.segment_versions v WHERE v.client = t.client AND v.number = n AND v.serves) ORDER BY n`
 }
 
 // segmented is a client whose segments a transaction works on.

@@ -107,7 +107,8 @@ func (w *segmentFixture) rows(tx interface {
 }, schema string,
 ) map[string][]string {
 	w.Helper()
-	instead, completed := w.model.InProgress()
+	work := w.model.Options().InProgress
+	instead, completed := work.Columns, work.Completed
 	found := map[string][]string{}
 	for _, table := range []string{
 		"segment_clients", "segments", "segment_versions", "segment_users", "segment_blocks", "segment_deltas", "segment_changes",
