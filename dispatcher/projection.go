@@ -47,15 +47,15 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 // limit: deliveries | deliveries of one client that are queued, or left out by a filter, in a batch that all are in, before its events are applied in slices | {projector.BatchSteps / stepsOfDelivery}
 const stepsOfDelivery = 1_000
 
-// ApplyUnopened implements [projector.Opener]: of one round of reads, those clients that
+// ApplyTogether implements [projector.PerClient]: of one round of reads, those clients that
 // can have no more deliveries than others may wait for.
-func (d *Dispatcher) ApplyUnopened(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error) {
+func (d *Dispatcher) ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error) {
 	return d.apply(ctx, tx, batch, projector.BatchSteps/stepsOfDelivery, func(int) error { return nil })
 }
 
-// ApplyOpening implements [projector.Opener]: a client with many subscriptions and many
+// ApplyClient implements [projector.PerClient]: a client with many subscriptions and many
 // events keeps nobody else's deliveries waiting.
-func (d *Dispatcher) ApplyOpening(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, _ id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
+func (d *Dispatcher) ApplyClient(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, _ id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
 	_, err := d.apply(ctx, tx, batch, math.MaxInt, spend)
 	return err
 }

@@ -18,7 +18,7 @@ import (
 
 var (
 	_ projector.Projection = (*Dispatcher)(nil)
-	_ projector.Opener     = (*Dispatcher)(nil)
+	_ projector.PerClient  = (*Dispatcher)(nil)
 )
 
 // claim takes n deliveries of whatever webhook waits, as a worker does.
@@ -155,7 +155,7 @@ func TestManyDeliveriesOfOneClientKeepNoOtherWaiting(t *testing.T) {
 	}
 	var rest []eventstore.Recorded
 	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) (err error) {
-		rest, err = r.ApplyUnopened(t.Context(), tx, batch)
+		rest, err = r.ApplyTogether(t.Context(), tx, batch)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestManyDeliveriesOfOneClientKeepNoOtherWaiting(t *testing.T) {
 	}
 	spent := 0
 	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error {
-		return r.ApplyOpening(t.Context(), tx, nil, greedy, rest, func(steps int) error {
+		return r.ApplyClient(t.Context(), tx, nil, greedy, rest, func(steps int) error {
 			spent += steps
 			return nil
 		})
@@ -180,7 +180,7 @@ func TestManyDeliveriesOfOneClientKeepNoOtherWaiting(t *testing.T) {
 	}
 	errSlow := errors.New("slow")
 	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error {
-		return r.ApplyOpening(t.Context(), tx, nil, greedy, rest, func(int) error { return errSlow })
+		return r.ApplyClient(t.Context(), tx, nil, greedy, rest, func(int) error { return errSlow })
 	}); !errors.Is(err, errSlow) {
 		t.Errorf("a client that spends too much is applied: %v", err)
 	}

@@ -96,14 +96,17 @@ func OptionsOf(p Projection) Options {
 	return Options{}
 }
 
-// Opener is a projection, divided by client, in which events take more or less from client
-// to client, such as what is sealed, which the log opens: it is given the events of one at a
-// time, and says by spend what it does for it.
-type Opener interface {
-	// ApplyUnopened applies what takes little, and nothing opened, of all clients at once: a client
-	// has all of a batch applied by it, or nothing, which is the rest.
-	ApplyUnopened(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error)
-	ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client, batch []eventstore.Recorded, spend Spend) error
+// PerClient is a projection whose events may take long, and of one client longer than of
+// another: rules of many segments are judged, or what is sealed is opened. What is quick it
+// applies for all clients together, and the rest for one client at a time. A client that
+// spends too much there becomes slow: the leader goes on without it (see slowClients).
+// Apply is not called.
+type PerClient interface {
+	// ApplyTogether applies what takes little, and opens nothing. A client has all of a batch
+	// applied by it, or nothing, which is the rest.
+	ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error)
+	// ApplyClient applies the rest of a client, and says by spend what it does.
+	ApplyClient(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client, batch []eventstore.Recorded, spend Spend) error
 }
 
 // Apply applies events to a projection of whichever kind.
@@ -112,11 +115,11 @@ func Apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, ba
 }
 
 func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, spending func(id.Client) Spend) error {
-	opener, ok := p.(Opener)
+	model, ok := p.(PerClient)
 	if !ok {
 		return p.Apply(ctx, tx, batch)
 	}
-	rest, err := opener.ApplyUnopened(ctx, tx, batch)
+	rest, err := model.ApplyTogether(ctx, tx, batch)
 	if err != nil {
 		return err
 	}
@@ -125,7 +128,7 @@ func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, ba
 		byClient[r.Client] = append(byClient[r.Client], r)
 	}
 	for _, client := range slices.Sorted(maps.Keys(byClient)) {
-		if err := opener.ApplyOpening(ctx, tx, log, client, byClient[client], spending(client)); err != nil {
+		if err := model.ApplyClient(ctx, tx, log, client, byClient[client], spending(client)); err != nil {
 			return err
 		}
 	}

@@ -160,11 +160,11 @@ type unevenLedger struct {
 	stands chan struct{} // closed once a client is applied in slices, which then never ends; nil: it does
 }
 
-func (unevenLedger) ApplyUnopened(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) ([]eventstore.Recorded, error) {
+func (unevenLedger) ApplyTogether(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) ([]eventstore.Recorded, error) {
 	return batch, nil
 }
 
-func (l unevenLedger) ApplyOpening(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, _ id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
+func (l unevenLedger) ApplyClient(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, _ id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
 	for _, r := range batch {
 		if e, ok := r.Event.(event.ClientRenamed); !ok || !strings.HasPrefix(e.Name, "slow") {
 			continue

@@ -120,29 +120,41 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff.Backoff, wor
 	return failed.Wait(ctx)
 }
 
-// leader applies events under one lease.
+// leader applies events to the tables of one projection. It does so in one of these roles:
+//
+//	live     under the projection's own id, and follows the log         Run, CatchUp
+//	shadow   builds a model anew under another id, in bulk              Rebuild, Verify
+//	part     the same of one client (only)                              RebuildClient
+//	paused   brings a client (only, paused) that the live one passes    partOf: a slow client,
+//	         over to where that is; its place is in its quarantine row  RebuildClient, Resume
+//	resumed  applies what an operator lets a client (only) try again    Resume
+//	fold     decodes and applies, without a lease                       Fold
 type leader struct {
 	*Runner
 	projection   Projection
 	projectionID string
 	lease        lease
-	prompt       bool
 	start        string // begins a transaction that sees the projection's tables
 	at           checkpoint
 	skip         map[id.Client]bool // quarantined
 	leftOut      int                // events, of all clients
-	asked        bool               // somebody waited for the last batch that was passed over
-	newest       bool               // nothing is known to be behind the batch
-	applied      bool               // the last batch held more than was passed over
 	timeouts     int                // that the next transaction may take; 0: 1
-	only         id.Client          // the one whose events are applied; empty: all
-	paused       bool               // its place is that of the client, which is paused
-	spent        int                // steps, by an Opener
 	throttle     *throttle          // in bulk
 	unkeyed      LateKey            // while it is yet to be made; else zero
 	analyzed     int64              // events that were applied when the tables last were
-	slow         *slowClients       // of a live Opener; else nil
-	deletions    *deletions         // of a live model that forgets; else nil
+
+	// Of one client.
+	only   id.Client // whose events are applied; empty: all
+	paused bool
+	spent  int // steps, by a PerClient
+
+	// Live.
+	prompt    bool
+	asked     bool         // somebody waited for the last batch that was passed over
+	newest    bool         // nothing is known to be behind the batch
+	applied   bool         // the last batch held more than was passed over
+	slow      *slowClients // of a PerClient; else nil
+	deletions *deletions   // of what forgets; else nil
 }
 
 // begin claims the checkpoint of a projection, makes the tables of a read model that
@@ -264,7 +276,7 @@ func (l *leader) follow(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, sub.Close()) }()
 	applyRead := l.apply
-	if _, ok := l.projection.(Opener); ok {
+	if _, ok := l.projection.(PerClient); ok {
 		if l.slow, err = l.findSlow(ctx); err != nil {
 			return err
 		}

@@ -26,11 +26,11 @@ type uneven struct {
 	slow func(ctx context.Context) error // is called with each that is applied in slices
 }
 
-func (uneven) ApplyUnopened(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) ([]eventstore.Recorded, error) {
+func (uneven) ApplyTogether(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) ([]eventstore.Recorded, error) {
 	return batch, nil
 }
 
-func (u uneven) ApplyOpening(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, _ id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
+func (u uneven) ApplyClient(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, _ id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
 	for _, r := range batch {
 		e, ok := r.Event.(event.ClientRenamed)
 		if !ok || !strings.HasPrefix(e.Name, "slow") {

@@ -18,13 +18,13 @@ import (
 	"kindred/projections/readmodel"
 )
 
-// Apply fails: the model is a [projector.Opener].
+// Apply fails: the model is a [projector.PerClient], so nobody calls it.
 func (Model) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
 	return errors.New("segments are applied with a log that opens traits and rules")
 }
 
-// ApplyOpening changes the model by events of a client (projector.Opener).
-func (m Model) ApplyOpening(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client,
+// ApplyClient changes the model by events of a client (projector.PerClient).
+func (m Model) ApplyClient(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client,
 	batch []eventstore.Recorded, spend projector.Spend,
 ) error {
 	var moved pgx.Batch

@@ -35,7 +35,7 @@ func TestRulesThatAreParsedCountAsWhatTheyTake(t *testing.T) {
 	apply := func() error {
 		spent := 0
 		return pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
-			return w.model.ApplyOpening(t.Context(), tx, w.EventLog, w.Acme, []eventstore.Recorded{created}, func(steps int) error {
+			return w.model.ApplyClient(t.Context(), tx, w.EventLog, w.Acme, []eventstore.Recorded{created}, func(steps int) error {
 				if spent += steps; spent > projector.BatchSteps {
 					return errLong
 				}

@@ -28,8 +28,8 @@ UPDATE segment_clients c SET now = n.now, users = n.users, fold_in = n.fold_in
 FROM unnest($1::text[], $2::timestamptz[], $3::bigint[], $4::int[]) AS n (client, now, users, fold_in) WHERE c.client = n.client`
 )
 
-// ApplyUnopened implements [projector.Opener].
-func (m Model) ApplyUnopened(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error) {
+// ApplyTogether implements [projector.PerClient].
+func (m Model) ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error) {
 	without, err := m.without(ctx, tx, batch)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 // singly applies all events of each client by themselves.
 type singly struct{ segments.Model }
 
-func (singly) ApplyUnopened(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) ([]eventstore.Recorded, error) {
+func (singly) ApplyTogether(_ context.Context, _ pgx.Tx, batch []eventstore.Recorded) ([]eventstore.Recorded, error) {
 	return batch, nil
 }
 
