@@ -21,7 +21,7 @@ import (
 type Matcher interface {
 	// Top returns the best matches of a user, the best first.
 	Top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]event.MatchComputed, error)
-	// TopKept is Top of those whom all rules of within.Lasting name; ok is false where
+	// TopKept is Top of those whom all rules of within.TraitParts name; ok is false where
 	// one of these is not kept, and Top may find others, too.
 	TopKept(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) (found []event.MatchComputed, ok bool, err error)
 	// Candidates returns who the best matches of a user are, the best first.
@@ -179,8 +179,8 @@ func (c *Commands) top(ctx context.Context, client id.Client, user id.User, with
 		found, err = c.Matcher.Top(ctx, client, user, within, limit)
 		return found, false, err
 	}
-	within.Lasting = filter.Lasting()
-	if filter.Lasts() {
+	within.TraitParts = filter.TraitParts()
+	if filter.OnlyTraitParts() {
 		if found, ok, err := c.Matcher.TopKept(ctx, client, user, within, limit); ok || err != nil {
 			return found, false, err
 		}

@@ -72,8 +72,9 @@ type Within struct {
 	Layer      id.ConsentLayer
 	TraitPaths []string
 	MatchRule  string // of the layer, or without one the client's; "": none
-	// Lasting are rules of users, by their texts: whom one of them leaves out need not be found.
-	Lasting []string
+	// TraitParts are rules of users' traits alone, by their texts: whom one of them leaves out need
+	// not be found.
+	TraitParts []string
 }
 
 // Data is the public form: exactly four fields, the score with four decimals.

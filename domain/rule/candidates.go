@@ -73,24 +73,25 @@ func always(matchRule string) (*Rule, error) {
 	return r, nil
 }
 
-// Lasting are the texts of rules of users. Whom one of them does not name, the filter does
-// not name either, whoever the viewer is.
-func (f *Filter) Lasting() []string {
+// TraitParts are the texts of the parts of the filter that read the user's own traits alone:
+// rules of users. Whom one of them does not name, the filter does not name either, whoever the
+// viewer is, until the user's traits change.
+func (f *Filter) TraitParts() []string {
 	if f == nil {
 		return nil
 	}
 	var texts []string
 	for _, r := range []*Rule{f.Rule, f.Always} {
 		if r != nil {
-			texts = append(texts, r.lasting...)
+			texts = append(texts, r.traitParts...)
 		}
 	}
 	return texts
 }
 
-// Lasts says whether the filter names exactly whom its lasting rules name.
-func (f *Filter) Lasts() bool {
-	return f != nil && f.Rule != nil && f.lasts && f.Always == nil && f.Segment == ""
+// OnlyTraitParts says whether the filter names exactly whom its trait parts name.
+func (f *Filter) OnlyTraitParts() bool {
+	return f != nil && f.Rule != nil && f.onlyTraitParts && f.Always == nil && f.Segment == ""
 }
 
 // Names says whether the filter surely names a user. read is the steps that it took to read

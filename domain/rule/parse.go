@@ -107,7 +107,7 @@ func Parse(text string, scope Scope) (*Rule, error) {
 		root: root, most: most, comparisons: c.comparisons, needed: needed(root), joined: conjuncts(root), reads: c.reads, touched: c.ofTraits(),
 		size: len(text)*textSize + nodes(c.source.Expr())*nodeSize + c.size,
 	}
-	r.lasting, r.lasts = lastingOf(c.source, c.source.Expr())
+	r.traitParts, r.onlyTraitParts = traitPartsOf(c.source, c.source.Expr())
 	return r, nil
 }
 

@@ -113,10 +113,10 @@ type Rule struct {
 	joined      []conjunct // nil: it is something else than their conjunction
 	most        int        // steps of a judgement
 	reads
-	lasting []string
-	lasts   bool // it is nothing but lasting parts
-	touched []string
-	size    int
+	traitParts     []string
+	onlyTraitParts bool // it has no other parts
+	touched        []string
+	size           int
 }
 
 // Size is about how many bytes the rule takes in memory: 1 KiB, or some 270 at most.

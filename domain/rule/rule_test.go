@@ -638,10 +638,10 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 	}
 }
 
-// Of a rule of pairs, what reads the candidate's traits alone lasts; windows, segments and
-// the viewer do not, and neither does a part of which not all must hold. The first is nothing else.
-func TestWhatLastsOfARule(t *testing.T) {
-	for text, lasting := range map[string][]string{
+// Of a rule of pairs, what reads the candidate's traits alone is a trait part; windows, segments and
+// the viewer are not, and neither is a part of which not all must hold. The first is nothing else.
+func TestTheTraitPartsOfARule(t *testing.T) {
+	for text, want := range map[string][]string{
 		`traits.plan == "pro" && (traits.age > 30 && "jazz" in traits.likes)`:                                               {`traits.plan == "pro"`, `traits.age > 30.0`, `"jazz" in traits.likes`},
 		`traits.sex in viewer.traits.seeks && bucket("x", 2) == 0`:                                                          nil,
 		`traits.plan == "pro" || viewer.traits.age > 3`:                                                                     nil,
@@ -653,14 +653,14 @@ func TestWhatLastsOfARule(t *testing.T) {
 			t.Fatal(err)
 		}
 		filter := &rule.Filter{Rule: parsed}
-		if filter.Lasts() != (len(lasting) == 3) {
-			t.Errorf("%s: it lasts: %v", text, filter.Lasts())
+		if filter.OnlyTraitParts() != (len(want) == 3) {
+			t.Errorf("%s: nothing but trait parts: %v", text, filter.OnlyTraitParts())
 		}
-		got := filter.Lasting()
+		got := filter.TraitParts()
 		slices.Sort(got)
-		slices.Sort(lasting)
-		if strings.ReplaceAll(strings.Join(got, " & "), ".0", "") != strings.ReplaceAll(strings.Join(lasting, " & "), ".0", "") {
-			t.Errorf("%s: %q, not %q", text, got, lasting)
+		slices.Sort(want)
+		if strings.ReplaceAll(strings.Join(got, " & "), ".0", "") != strings.ReplaceAll(strings.Join(want, " & "), ".0", "") {
+			t.Errorf("%s: %q, not %q", text, got, want)
 		}
 		for _, part := range got {
 			if _, err := rule.Parse(part, rule.Users); err != nil {

@@ -144,7 +144,7 @@ func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string
 		return f.Populations.Neighbours(ctx, r.Client, r.User, r.Within, keep, r.depth())
 	}
 	named, wanted, within := map[id.User]bool{}, 0, r.Within
-	within.Lasting = r.Filter.Lasting()
+	within.TraitParts = r.Filter.TraitParts()
 	_, err := r.Filter.Widen(r.depth(), func(best int) (int, int, error) {
 		found, err := f.Populations.Neighbours(ctx, r.Client, r.User, within, keep, best)
 		if err != nil {

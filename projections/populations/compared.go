@@ -31,7 +31,7 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 	if within.Layer != "" {
 		s.layer = getOrAdd(p.layers, of, newConsentSet())
 	}
-	now, marked, err := p.current(ctx, client, s.layer, within.Lasting...)
+	now, marked, err := p.current(ctx, client, s.layer, within.TraitParts...)
 	if err != nil {
 		return s, err
 	}
@@ -59,12 +59,12 @@ func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, w
 	return s.top(user, within, limit)
 }
 
-// TopKept is Top of those whom all rules of within.Lasting name; ok is false where one of these
+// TopKept is Top of those whom all rules of within.TraitParts name; ok is false where one of these
 // is not kept.
 // Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) TopKept(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) (found []event.MatchComputed, ok bool, err error) {
 	s, err := p.scope(ctx, client, within)
-	if err != nil || s.kept < len(within.Lasting) {
+	if err != nil || s.kept < len(within.TraitParts) {
 		return nil, false, err
 	}
 	found, err = s.top(user, within, limit)
@@ -112,7 +112,7 @@ func (p *Populations) Candidates(ctx context.Context, client id.Client, user id.
 // or has not granted the layer.
 // Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Explained(ctx context.Context, client id.Client, user id.User, within event.Within, others []id.User) ([]event.MatchComputed, error) {
-	within.Lasting = nil // by which nobody is searched for here
+	within.TraitParts = nil // by which nobody is searched for here
 	s, err := p.scope(ctx, client, within)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ const (
 // before it was called. Requests that come while changes are taken in share the
 // next time that this is done. Marked are those of the rules asked for that are kept. Who comes
 // from now on is marked by who has granted a layer, if one is given.
-func (p *Populations) current(ctx context.Context, client id.Client, layer *consentSet, lasting ...string) (now known, marked []string, err error) {
+func (p *Populations) current(ctx context.Context, client id.Client, layer *consentSet, traitParts ...string) (now known, marked []string, err error) {
 	if err := p.ready(ctx, client); err != nil {
 		return known{}, nil, err
 	}
@@ -72,7 +72,7 @@ func (p *Populations) current(ctx context.Context, client id.Client, layer *cons
 		maps.DeleteFunc(pop.layers, func(before *consentSet, _ struct{}) bool { return before.evicted.Load() })
 		pop.layers[layer] = struct{}{}
 	}
-	return pop.known, p.asking(client, pop, lasting), nil
+	return pop.known, p.asking(client, pop, traitParts), nil
 }
 
 // ready fails where the models are behind, with a fault that says how to wait. What

@@ -98,7 +98,7 @@ func (p *Populations) judgeChanged(ctx context.Context, client id.Client, users 
 		if change.Traits == nil {
 			continue
 		}
-		facts, err := lastingFacts(client, change)
+		facts, err := traitFacts(client, change)
 		if err != nil {
 			return err
 		}

@@ -34,9 +34,9 @@ func TestPartsOfFiltersAreKeptUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within := event.Within{Lasting: (&rule.Filter{Rule: filter}).Lasting()}
-	if len(within.Lasting) != 2 {
-		t.Fatalf("what lasts is %q", within.Lasting)
+	within := event.Within{TraitParts: (&rule.Filter{Rule: filter}).TraitParts()}
+	if len(within.TraitParts) != 2 {
+		t.Fatalf("the trait parts are %q", within.TraitParts)
 	}
 	narrowed := func() []id.User {
 		t.Helper()
@@ -81,7 +81,7 @@ func TestPartsOfFiltersAreKeptUpToDate(t *testing.T) {
 	if first := narrowed(); len(first) != 110 {
 		t.Errorf("before anything is kept %d are found", len(first))
 	}
-	if _, ok := kept(event.Within{Lasting: append(within.Lasting, `traits.age > 1`)}); ok {
+	if _, ok := kept(event.Within{TraitParts: append(within.TraitParts, `traits.age > 1`)}); ok {
 		t.Error("a rule that is not kept is")
 	}
 	testkit.Eventually(t, "the parts are kept", func() bool { return len(narrowed()) == 15 })

@@ -71,7 +71,7 @@ func (pop *population) judge(client id.Client, change projections.UserChange) er
 	if len(pop.kept) == 0 {
 		return nil
 	}
-	facts, err := lastingFacts(client, change)
+	facts, err := traitFacts(client, change)
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func (pop *population) judge(client id.Client, change projections.UserChange) er
 	return nil
 }
 
-// lastingFacts are what the lasting parts of rules read.
-func lastingFacts(client id.Client, change projections.UserChange) (*rule.Facts, error) {
+// traitFacts are what trait parts of rules read.
+func traitFacts(client id.Client, change projections.UserChange) (*rule.Facts, error) {
 	said, err := traits.All(change.Traits)
 	if err != nil {
 		return nil, fmt.Errorf("read the traits of %s: %w", change.ID, err)

@@ -8,28 +8,28 @@ import (
 	"cel.dev/cel-go/parser"
 )
 
-// lasting are the functions whose answers change only with a user's traits. Others, such as
+// ofTraits are the functions whose answers change only with a user's traits. Others, such as
 // windows of time and segments, may change without these.
-var lasting = []string{
+var ofTraits = []string{
 	operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot, operators.Conditional, operators.NotStrictlyFalse,
 	operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
 	operators.Add, operators.Subtract, operators.Multiply, operators.Divide, operators.Negate, operators.In, operators.Index,
 	"size", "contains", "startsWith", "endsWith", "matches", "distance_km", "timestamp", "bucket",
 }
 
-// lastingOf finds the parts of a rule, as texts of rules of users, without which it names
+// traitPartsOf finds the parts of a rule, as texts of rules of users, without which it names
 // nobody, and which depend on the user's own traits alone, not on the viewer. whole says
 // that the rule has no other parts.
-func lastingOf(source *ast.AST, e ast.Expr) (texts []string, whole bool) {
+func traitPartsOf(source *ast.AST, e ast.Expr) (texts []string, whole bool) {
 	if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.LogicalAnd {
 		whole = true
 		for _, part := range e.AsCall().Args() {
-			some, all := lastingOf(source, part)
+			some, all := traitPartsOf(source, part)
 			texts, whole = append(texts, some...), whole && all
 		}
 		return texts, whole
 	}
-	lasts, reads := true, false
+	only, reads := true, false
 	names := map[string]bool{"traits": true}
 	ast.PostOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() == ast.ComprehensionKind {
@@ -39,14 +39,14 @@ func lastingOf(source *ast.AST, e ast.Expr) (texts []string, whole bool) {
 	ast.PostOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
 		switch e.Kind() {
 		case ast.CallKind:
-			lasts = lasts && slices.Contains(lasting, e.AsCall().FunctionName())
+			only = only && slices.Contains(ofTraits, e.AsCall().FunctionName())
 		case ast.IdentKind:
-			lasts = lasts && names[e.AsIdent()]
+			only = only && names[e.AsIdent()]
 			reads = reads || e.AsIdent() == "traits"
 		}
 	}))
 	text, err := parser.Unparse(e, source.SourceInfo())
-	if !lasts || !reads || err != nil {
+	if !only || !reads || err != nil {
 		return nil, false
 	}
 	return []string{text}, true
