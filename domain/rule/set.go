@@ -2,8 +2,22 @@ package rule
 
 import "time"
 
-// Set is some rules that judge the same users: what several of them compare is judged once a
-// user. One goroutine at a time may use it.
+// Set is some rules that judge the same users. It spares work in three ways. An example:
+//
+//	gold    traits.plan == "pro" && traits.age > 30
+//	silver  traits.plan == "pro" && within(traits.seen, "30d")
+//	plain   traits.plan == "free" || traits.age > 30
+//
+// Each comparison has a number, by its text: traits.plan == "pro" is one, for both rules. What is
+// found of it of a user is kept until the next one (found), so it is judged once.
+//
+// A rule needs the comparisons that it joins by &&: gold and silver need traits.plan == "pro". Where
+// that was found not to be true of the user, whatever time it is (never), neither is true (Excluded).
+//
+// The guard of a rule is the one that most rules need of those that it needs. A caller groups rules by
+// guard, and passes over a whole group by one look (Excludes). Plain needs none, so it has no guard.
+//
+// One goroutine at a time may use a set.
 type Set struct {
 	numbers map[string]int // of comparisons, by their text
 	found   []found        // by number
