@@ -409,7 +409,7 @@ func (r *importing) upsertUser(ctx context.Context, lines []Imported, found id.U
 	done := 0
 	if r.call.Seed != nil {
 		var err error
-		if done, err = r.earlier(ctx, lines, found); err != nil {
+		if done, err = r.passOver(ctx, lines, found); err != nil {
 			return err
 		}
 	}
@@ -425,14 +425,26 @@ func (r *importing) upsertUser(ctx context.Context, lines []Imported, found id.U
 	return nil
 }
 
-// earlier counts the first lines of one user that a repetition passes over. These are all
-// up to the last one that an earlier run recorded: those of them that recorded nothing
-// changed nothing then, and would now undo later changes. After them come lines that change
-// nothing in how the user was after that line or, where none was recorded, when the import
-// was begun. Where the external id finds nobody now, or somebody else, it looks at the user
-// whom the first line would have created.
-func (r *importing) earlier(ctx context.Context, lines []Imported, found id.User) (done int, err error) {
-	recorded := make([]*eventstore.Recorded, len(lines))
+// passOver counts the first lines of one user that a repetition passes over, since an earlier
+// run has applied them.
+//
+// An example: the lines of a user set its plan to
+//
+//	1 free    recorded an event, whose id is derived from the line
+//	2 free    changed nothing, so recorded nothing
+//	3 pro     recorded an event
+//	4 pro     changed nothing
+//	5 team    the run ended before it
+//
+// and after it ended a request set the plan to gold. Line 3 is the last one that recorded
+// something, so all up to it are done. Line 4 changes nothing in how the user was after line 3,
+// so it is done, too. Line 5 does, so the repetition goes on with it. If it applied line 2 or 4,
+// it would undo later changes.
+//
+// Where no line recorded anything, how the user was when the import was begun counts instead.
+// Where the external id finds nobody now, or somebody else, the user is the one whom the first
+// line would have created.
+func (r *importing) passOver(ctx context.Context, lines []Imported, found id.User) (done int, err error) {
 	erased, err := r.commands.erasedSince(ctx, r.call, lines[0])
 	if err != nil {
 		return 0, err
@@ -440,35 +452,37 @@ func (r *importing) earlier(ctx context.Context, lines []Imported, found id.User
 	if found == "" || erased[0] {
 		found = r.commands.newUser(r.callOf(lines[0])).id
 	}
-	then := domain.EndUser{ID: found}
-	was, err := r.findRecorded(ctx, eventstore.UserStream(r.call.Client, found), lines, recorded)
-	if err != nil && !errors.Is(err, errErased) {
-		return 0, err
-	}
-	last := eventstore.Start
-	for i, found := range recorded {
-		if found != nil {
-			done, last = i+1, max(last, found.Position)
-		}
-	}
-	for _, found := range recorded[:done] {
-		if found == nil {
-			r.count(eventstore.Start, &r.report.Unchanged)
-		} else {
-			r.countChange(found.Position, found.Revision)
-		}
-	}
-	unchanged, err := r.unchanged(ctx, &then, was, lines[done:])
+	run, err := r.findEarlier(ctx, eventstore.UserStream(r.call.Client, found), lines)
 	if err != nil {
 		return 0, err
 	}
-	return done + unchanged, r.commands.Log.NoteHead(ctx, r.call.Client, last)
+	last := eventstore.Start
+	for i, recorded := range run.recorded {
+		if recorded != nil {
+			done, last = i+1, max(last, recorded.Position)
+		}
+	}
+	for _, recorded := range run.recorded[:done] {
+		if recorded == nil {
+			r.count(eventstore.Start, &r.report.Unchanged)
+		} else {
+			r.countChange(recorded.Position, recorded.Revision)
+		}
+	}
+	if run.after != nil {
+		unchanged, err := r.unchanged(ctx, &domain.EndUser{ID: found}, *run.after, lines[done:])
+		if err != nil {
+			return 0, err
+		}
+		done += unchanged
+	}
+	return done, r.commands.Log.NoteHead(ctx, r.call.Client, last)
 }
 
-// unchanged counts the first lines that change nothing in how a user was.
-func (r *importing) unchanged(ctx context.Context, user *domain.EndUser, was []eventstore.Recorded, lines []Imported) (n int, err error) {
-	for len(was) > 0 && n < len(lines) {
-		changes, err := r.commands.replaceOrMerge(ctx, user, was, r.mode, lines[n].Traits)
+// unchanged counts the first lines that change nothing in how a user was after an event.
+func (r *importing) unchanged(ctx context.Context, user *domain.EndUser, after eventstore.Recorded, lines []Imported) (n int, err error) {
+	for ; n < len(lines); n++ {
+		changes, err := r.commands.replaceOrMerge(ctx, user, []eventstore.Recorded{after}, r.mode, lines[n].Traits)
 		refused := fault.As(err) != nil || errors.Is(err, seal.ErrErased)
 		if err != nil && !refused {
 			return n, err
@@ -477,49 +491,49 @@ func (r *importing) unchanged(ctx context.Context, user *domain.EndUser, was []e
 			break
 		}
 		r.count(eventstore.Start, &r.report.Unchanged)
-		n++
 	}
 	return n, nil
 }
 
-// findRecorded finds what lines recorded in a stream since the import was accepted. It
-// returns how the user was after the last of them or, where none was recorded, when the
-// import was begun; nothing where nobody has changed the user since. It fails with
-// errErased where the lines recorded nothing and the user was erased.
-func (r *importing) findRecorded(ctx context.Context, stream eventstore.Stream, lines []Imported,
-	recorded []*eventstore.Recorded,
-) (was []eventstore.Recorded, err error) {
+// earlierRun is what the stream of a user tells of an earlier run.
+type earlierRun struct {
+	recorded []*eventstore.Recorded // by line: its event; nil: it recorded none
+	// after is the last of these events or, where there is none, the last one before the import
+	// was begun. nil: nobody has changed the user since, or the user was erased.
+	after *eventstore.Recorded
+}
+
+// findEarlier reads a stream back to when the import was accepted.
+func (r *importing) findEarlier(ctx context.Context, stream eventstore.Stream, lines []Imported) (earlierRun, error) {
+	run := earlierRun{recorded: make([]*eventstore.Recorded, len(lines))}
 	ids := make(map[id.Event]int, len(lines))
 	for i, line := range lines {
 		ids[r.first(line, stream)] = i
 	}
-	newest, found, erased, told := true, false, false, false
+	newest, erased := id.Event(""), false
 	for e, err := range r.commands.Log.Backward(ctx, stream, eventstore.End, importPage) {
 		if err != nil {
-			return nil, err
+			return run, err
 		}
-		if _, over := e.Event.(event.EndUserErased); over {
+		newest = cmp.Or(newest, e.ID)
+		if _, is := e.Event.(event.EndUserErased); is {
 			erased = true
 		}
 		i, ours := ids[e.ID]
 		if ours {
-			recorded[i], found = &e, true
+			run.recorded[i] = &e
 		}
-		if !told && (ours || e.Position <= r.call.Begun) {
-			told = true
-			if !newest && !erased {
-				was = []eventstore.Recorded{e}
-			}
+		if run.after == nil && (ours || e.Position <= r.call.Begun) {
+			run.after = &e
 		}
 		if e.Position <= r.call.Accepted {
 			break
 		}
-		newest = false
 	}
-	if erased && !found {
-		return nil, errErased
+	if erased || run.after != nil && run.after.ID == newest {
+		run.after = nil
 	}
-	return was, nil
+	return run, nil
 }
 
 func (r *importing) upsert(ctx context.Context, line Imported, at named) error {
