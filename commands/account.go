@@ -84,13 +84,18 @@ func (a *account) remember(spendID string, r eventstore.Recorded) {
 
 // decide decides the first of entries, in order, and records what follows in one append:
 // those behind the end of a stream go into the next round.
+//
+// It plans by the account, which may be older than the log. Where the plan has events, their
+// append tells: it conflicts where others have appended since, and the round plans again by
+// what these recorded. Where it has none, since all is refused or repeated, there is no append
+// to conflict, and the end of the log has to be looked at before that is answered.
 func (l *ledger) decide(ctx context.Context, entries []*entry) (decided []struct{}, err error) {
 	defer func() {
 		if err != nil {
 			l.account = nil // whether the append took place is not known
 		}
 	}()
-	known := false // that the account is not older than the entries
+	current := false // the account is not older than the entries
 	for range maxConflicts {
 		if server := l.commands.server(); server != l.server {
 			l.account, l.server = nil, server
@@ -99,7 +104,7 @@ func (l *ledger) decide(ctx context.Context, entries []*entry) (decided []struct
 			if l.account, err = l.load(ctx); err != nil {
 				return nil, err
 			}
-			known = true
+			current = true
 		}
 		if l.account.ID == "" {
 			l.commands.ledgers.forget(l.client, l.campaign)
@@ -122,12 +127,10 @@ func (l *ledger) decide(ctx context.Context, entries []*entry) (decided []struct
 			if err != nil && !moved(err) {
 				return nil, err
 			}
+			current = false // others have appended
 		}
-		// Others have appended, so that the append conflicted; or nothing was to be
-		// appended, and only a look at the log tells whether others have.
-		unchanged := known
-		if !known || len(p.events) > 0 {
-			unchanged, err = l.refresh(ctx)
+		if !current {
+			current, err = l.refresh(ctx)
 			if errors.Is(err, errSetBack) {
 				l.account = nil
 				continue
@@ -136,10 +139,10 @@ func (l *ledger) decide(ctx context.Context, entries []*entry) (decided []struct
 				return nil, err
 			}
 		}
-		if unchanged && len(p.events) == 0 {
+		if current && len(p.events) == 0 {
 			return p.tell(nil), l.commands.Log.NoteHead(ctx, l.client, l.account.at)
 		}
-		known = true
+		current = true // by now
 	}
 	return nil, errBusy("changes to the campaign")
 }
