@@ -32,15 +32,8 @@ func (e *edge) again(handle StrictHandlerFunc, _ string) StrictHandlerFunc {
 func (e *edge) wait(ctx context.Context, soon func(context.Context) (context.Context, error)) (after context.Context, err error) {
 	x := exchangeFrom(ctx)
 	inner, end := context.WithCancel(ctx)
-	h := waits(tolerated, end)
-	err = x.rec.without(ctx, x.client(), func() error {
-		err := e.waiting.during(ctx, x.client(), h, func() (err error) {
-			after, err = soon(inner) //nolint:fatcontext // one for each wait, which the request goes on with
-			return err
-		})
-		if err == nil && h.Ended() {
-			err = overloaded() // as soon as it was over
-		}
+	err = x.rec.trade(ctx, x.client(), e.waiting, waits(tolerated, end), func() (err error) {
+		after, err = soon(inner) //nolint:fatcontext // one for each wait, which the request goes on with
 		return err
 	})
 	if err != nil {

@@ -74,8 +74,16 @@ func waits(most time.Duration, end func()) *semaphore.Holder {
 	}}
 }
 
-// place is what a request holds of its class. It belongs to the request's
-// goroutine.
+// place is what a request holds of its class. It belongs to the request's goroutine. Its life:
+//
+//	enter   admission takes it, before anything is checked, or turns the request away
+//	trade   given up for a place of another class, and taken again: while the rest of a body
+//	        comes (bodies), and while a read model or a state of the past is behind (waiting)
+//	ended   a read that has held it for long can have to give way to another client's
+//	leave   the answer is made (recorder.Write), the request is refused (guard), or it is over
+//
+// Imports, exports and followers of events hold none: they take one of a class of their own, for
+// all of their time, once their token is known (streaming, Follows).
 type place struct {
 	class  *class // nil: the request needs no place
 	client string // who it counts against
@@ -113,6 +121,20 @@ func (p *place) leave() {
 
 // ended says whether the request had to give way while it held its place.
 func (p *place) ended() bool { return p.holder != nil && p.holder.Ended() }
+
+// trade works while the request holds a place of another class instead of its own, which it
+// takes again for a client. It fails with a fault of kind Unavailable where there is no place,
+// or where it had to give way: h has then ended, perhaps as soon as the work was done, and its
+// connection is not to be read any more.
+func (p *place) trade(ctx context.Context, client string, other *class, h *semaphore.Holder, work func() error) error {
+	return p.without(ctx, client, func() error {
+		err := other.during(ctx, client, h, work)
+		if err == nil && h.Ended() {
+			err = overloaded()
+		}
+		return err
+	})
+}
 
 // without works while the place is free for others, and takes one again for a
 // client. What it works on must be bounded itself. It fails with a fault of kind

@@ -228,19 +228,11 @@ func (e *edge) receive(r *http.Request, x *exchange, b *buffered) error {
 	m, waits := &meter{now: e.o.Now}, cutter{deadline: http.NewResponseController(x.rec).SetReadDeadline}
 	defer waits.end()
 	b.from = metered{b.from, m}
-	h := m.holder(waits.cut)
-	ctx := r.Context()
-	return x.rec.without(ctx, x.client(), func() error {
-		err := e.bodies.during(ctx, x.client(), h, func() error {
-			if b.fill(x.op.bodyLimit); b.err != nil {
-				return incomplete()
-			}
-			return nil
-		})
-		if err == nil && h.Ended() {
-			err = overloaded() // as soon as it was whole: its connection is not to be read, as if its caller had gone away
+	return x.rec.trade(r.Context(), x.client(), e.bodies, m.holder(waits.cut), func() error {
+		if b.fill(x.op.bodyLimit); b.err != nil {
+			return incomplete()
 		}
-		return err
+		return nil
 	})
 }
 
