@@ -109,9 +109,23 @@ const (
 	maxChainBytes = 1 << 20
 )
 
-// claimQueue reads the state of the subscription in the statement that takes the
-// delivery, right before it is sent. Whatever the clock says, it takes nothing
-// from another process that lives.
+// claimQueue takes deliveries in these steps:
+//
+//	quotas  how many each endpoint may begin, of those that do not ask for rest and whose owner
+//	        is this worker, where they have one
+//	first   deliveries that were never attempted, the oldest first
+//	retry   deliveries that failed and are due; of an ordered endpoint one
+//	chain   instead of first, of an ordered endpoint: its oldest deliveries, up to the first that
+//	        is held, and up to maxChainBytes. While one waits for its retry, it takes none.
+//	picked  all of these, which are marked as held by this worker until the lease ends
+//
+// An example: a quota of 3 first attempts takes the deliveries made 5, 6 and 8 where another
+// worker holds 7. If the endpoint is ordered, it takes 5 and 6 alone.
+//
+// It reads the state of the subscription in the statement that takes the delivery, right before
+// it is sent. Whatever the clock says, it takes nothing from another process that lives.
+// $1, $7, $2, $3 and $6 are the quotas: webhook, client, first, retry and made; $4 is the lease,
+// $5 the worker, $8 and $9 are the bounds of a chain.
 const claimQueue = `
 WITH quotas AS (
 	SELECT t.*, e.ordered, CASE WHEN e.max_per_second > 0 THEN least(e.max_per_second, $8) ELSE $8 END AS chain
@@ -129,7 +143,7 @@ WITH quotas AS (
 		SELECT client, delivery FROM dispatch_queue
 		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND ` + isFree + `
 		ORDER BY due_at LIMIT CASE WHEN t.ordered THEN least(t.retry, 1) ELSE t.retry END FOR UPDATE SKIP LOCKED) q
-), chain AS ( -- of an ordered endpoint, up to the first that is held; nothing while one waits for its retry
+), chain AS (
 	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
 		SELECT client, delivery, bool_and(free) OVER before AS reached, sum(bytes) OVER before - bytes AS bytes FROM (
 			SELECT client, delivery, made, octet_length(body) AS bytes, ` + isFree + ` AS free FROM dispatch_queue
@@ -332,10 +346,21 @@ type outcome struct {
 	answer  []byte
 }
 
-// completeQueue lets only the last claim of a delivery decide about it, once. It logs every
-// attempt that took place. It locks rows in one order, so that two completions cannot wait
-// for each other. A delivery that is cancelled for good counts as recovered, so that no
-// recovery queues it again.
+// completeQueue ends claims. A verdict leads to a state, and this says where the delivery goes:
+//
+//	verdict              state      the delivery
+//	delivered            delivered  goes (gone, ended)
+//	cancelled            cancelled  goes
+//	forgotten            cancelled  goes, and counts as recovered, so that no recovery queues it again
+//	failed, no retry_in  dropped    goes
+//	failed, returned     cancelled  goes, where the subscription has cancelled it meanwhile
+//	failed               failed     waits for its retry, and has failed once more (again)
+//	returned             returned   is held for so long, and then tried as if it had not been (again)
+//
+// Only the last claim of a delivery decides about it, once: held are those whose token is the
+// newest. It logs every attempt that took place (attempt), tells of each end but of tests (telling),
+// and keeps what the receiver asked for: nothing for a while (holding, quiet). It locks rows in
+// one order, so that two completions cannot wait for each other.
 const completeQueue = `
 WITH done AS (
 	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::interval[], $5::int[], $6::interval[], $7::bigint[], $8::int[], $9::text[], $10::bytea[], $11::text[], $12::interval[])
