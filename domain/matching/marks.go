@@ -7,8 +7,15 @@ import (
 	"sync"
 )
 
-// marks say yes or no of users beside their traits, such as what a rule makes of each: a
-// bitmap by row for each, by a name. A bitmap ends where nobody behind has the mark.
+// marks are a bitmap index: by the name of a mark, a bit for each row, which says whether the user
+// of the row has it. A bitmap ends where nobody behind has the mark. A caller marks whom a rule
+// names, or who has granted a consent layer, once and as users change, and then searches among
+// those alone:
+//
+//	p.Mark("traits.age > 30", map[string]bool{"ada": true, "bob": false})
+//	p.Top(Query{User: "eve", Limit: 10, Marked: []string{"traits.age > 30"}})
+//
+// The bitmaps of all marks of a query are joined by a bitwise and; see scanMarked.
 type marks map[string][]uint64
 
 func (m marks) set(mark string, row int, is bool) {
@@ -102,15 +109,15 @@ const (
 
 var combinedPool = sync.Pool{New: func() any { return new([]uint64) }}
 
-// among answers a query for rows that have all of its marks. Where few have, it is exact;
+// scanMarked answers a query for rows that have all of its marks. Where few have, it is exact;
 // else it looks into the nearest cells, until it has compared enough rows that have them.
 // A filter that leaves a row of a hundred makes the best stand a hundred times as far away,
 // so what counts is rows that were compared, not cells: where the filter is against what is
 // near, that leads further.
-func (v view) among(row int, q Query, known []string) []ranked {
+func (v view) scanMarked(row int, q Query, known []string) []ranked {
 	scratch := combinedPool.Get().(*[]uint64)
 	defer combinedPool.Put(scratch)
-	*scratch = v.combined((*scratch)[:0], known)
+	*scratch = v.havingAll((*scratch)[:0], known)
 	s := v.search(row, q)
 	s.marked = *scratch
 	count := 0
@@ -149,7 +156,7 @@ func (v view) among(row int, q Query, known []string) []ranked {
 // of them: through 8 of 10 traits without structure, .91 is found in as many, .94 in as many by
 // the square of the weights left out, and .965 by their cube.
 func (v view) budget(q Query, marked int) (rows, probes int) {
-	if v.partition == nil || v.partition.enough(q.Limit) == 0 {
+	if v.partition == nil || v.partition.probesFor(q.Limit) == 0 {
 		return exactUpTo, 0
 	}
 	share := float64(marked) / float64(len(v.rows))
@@ -158,12 +165,12 @@ func (v view) budget(q Query, marked int) (rows, probes int) {
 		all += t.Weight
 	}
 	wider := all / v.total
-	probes = int(min(float64(v.partition.enough(q.Limit))*wider*wider*wider, float64(len(v.cells))))
+	probes = int(min(float64(v.partition.probesFor(q.Limit))*wider*wider*wider, float64(len(v.cells))))
 	return int(min(max(leastRows, exactUpTo*min(1, math.Sqrt(2*share)))*wider, float64(marked))), probes
 }
 
-// combined appends which rows have all of some marks.
-func (v view) combined(dst []uint64, all []string) []uint64 {
+// havingAll appends which rows have all of some marks.
+func (v view) havingAll(dst []uint64, all []string) []uint64 {
 	dst = append(dst, v.marks[all[0]]...)
 	for _, mark := range all[1:] {
 		bitmap := v.marks[mark]

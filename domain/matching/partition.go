@@ -18,6 +18,14 @@ import (
 //
 // Values are told apart as far as the anchors do: each stands for all values
 // that are more like it than like any other anchor.
+//
+// A million users make 1,000 cells. Say that 98 % of the best 20 of users who were tried stood in
+// the 60 cells whose centres were nearest to them. Then probes of 20 is 60, and a search for 20
+// matches looks into its user's 60 nearest cells: at some 60,000 rows instead of a million.
+//
+// It is made in these steps: addAnchors, then rounds of home (each user of a sample goes to its
+// nearest cell) and recentre (each cell's centre follows its users), then assignCells (all users go
+// to their cells, whose rows are laid out together) and tune (how many cells to look into).
 type partition struct {
 	anchors int       // the first of the anchors' rows, which belong to no user
 	centres [][]int32 // by trait*classCount+class of a value: its weighted similarity to each cell's users
@@ -50,14 +58,14 @@ func (p *Population) Partition(seed uint64) {
 		return
 	}
 	shuffle(&random, users)
-	p.partition = &partition{anchors: p.standUp(users[:min(anchorRows, len(users))])}
+	p.partition = &partition{anchors: p.addAnchors(users[:min(anchorRows, len(users))])}
 	p.train(users[:min(n*trainedOn, len(users))], n)
 	p.assignCells(n)
 	p.tune(users)
 }
 
-// standUp copies the values of some users to rows of their own.
-func (p *Population) standUp(users []string) (first int) {
+// addAnchors copies the values of some users to rows of their own.
+func (p *Population) addAnchors(users []string) (first int) {
 	first = p.grow(anchorRows / chunkRows)
 	for i, user := range users {
 		for _, t := range p.traits {
@@ -109,12 +117,12 @@ func (p *Population) train(sample []string, n int) {
 	}
 	alike := make([]int32, n)
 	for range rounds {
-		p.partition.learn(profiles, homes, likeness, n)
+		p.partition.recentre(profiles, homes, likeness, n)
 		for i := range homes {
 			homes[i] = p.partition.home(profiles[i*width:][:width], alike)
 		}
 	}
-	p.partition.learn(profiles, homes, likeness, n)
+	p.partition.recentre(profiles, homes, likeness, n)
 }
 
 // likeness is how alike the values of two classes are, by trait, class and
@@ -154,9 +162,9 @@ func (p *Population) likeness() [][]float32 {
 	return table
 }
 
-// learn computes the centres of n cells from who is at home there. A cell
+// recentre computes the centres of n cells from who is at home there. A cell
 // without anyone attracts nobody.
-func (c *partition) learn(profiles, homes []int, likeness [][]float32, n int) {
+func (c *partition) recentre(profiles, homes []int, likeness [][]float32, n int) {
 	traits := len(likeness) / classCount
 	members := make([][]int, n)
 	for i, home := range homes {
@@ -319,8 +327,8 @@ func (p *Population) tune(users []string) {
 	}
 }
 
-// enough is how many cells to look into for so many matches; 0 stands for all.
-func (c *partition) enough(limit int) int {
+// probesFor is how many cells to look into for so many matches; 0 stands for all.
+func (c *partition) probesFor(limit int) int {
 	for i, depth := range depths() {
 		if limit <= depth {
 			return c.probes[i]

@@ -83,11 +83,11 @@ func (v view) scan(row int, q Query) []ranked {
 		return nil
 	}
 	if known := v.marks.known(q.Marked); len(known) > 0 {
-		return v.among(row, q, known)
+		return v.scanMarked(row, q, known)
 	}
 	probes := 0
 	if v.partition != nil && q.Keep == nil && len(v.allowed) == len(v.traits) {
-		probes = v.partition.enough(q.Limit)
+		probes = v.partition.probesFor(q.Limit)
 	}
 	if probes == 0 {
 		return v.everywhere(row, q)
