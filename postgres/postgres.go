@@ -55,6 +55,7 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	configure(config.ConnConfig, cmp.Or(o.AppName, "kindred"))
 	if len(o.SearchPath) > 0 {
 		Set(config.ConnConfig, Settings{"search_path": searchPath(o.SearchPath)})
+		findAgain(config)
 	}
 	if o.StatementTimeout > 0 {
 		Set(config.ConnConfig, Settings{"statement_timeout": strconv.FormatInt(o.StatementTimeout.Milliseconds(), 10)})
@@ -104,6 +105,35 @@ func configure(config *pgx.ConnConfig, appName string) {
 	onError := config.OnPgError
 	config.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != readOnlyTransaction && (onError == nil || onError(conn, err))
+	}
+}
+
+const (
+	undefinedTable = "42P01" // SQLSTATE
+	missed         = "kindred: missed a table"
+	setPathAnew    = `SELECT set_config('search_path', current_setting('search_path'), false)`
+)
+
+// findAgain has a connection that misses a table look for the schemas of its path anew before
+// it is used again. A session of Postgres keeps which of them are there until it is told of
+// another one; where that is made while it looks for those behind it in the path, it takes
+// what it was told to be known, and does not see the schema until one more is made or dropped.
+func findAgain(config *pgxpool.Config) {
+	onError := config.ConnConfig.OnPgError
+	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		if err.Code == undefinedTable {
+			conn.CustomData()[missed] = true
+		}
+		return onError(conn, err)
+	}
+	config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+		known := conn.PgConn().CustomData()
+		if known[missed] == nil {
+			return true, nil
+		}
+		delete(known, missed)
+		_, err := conn.Exec(ctx, setPathAnew)
+		return err == nil, nil // else it is closed, and another one taken
 	}
 }
 

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 func TestAPoolHasItsOptions(t *testing.T) {
@@ -37,6 +39,55 @@ func TestAPoolHasItsOptions(t *testing.T) {
 	}
 	if got := pool.Config().MaxConns; got != 3 {
 		t.Errorf("%d connections", got)
+	}
+}
+
+// A schema is made while a session looks for one behind it in its path: it is told of the first
+// one, and goes on without.
+func TestASchemaThatIsMadeWhileASessionLooksForOthersIsFound(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool, err := postgres.Open(t.Context(), url, postgres.Options{MaxConns: 1, SearchPath: []string{"first", "second"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	maker, err := postgres.Connect(t.Context(), url, "maker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = maker.Close(context.WithoutCancel(t.Context())) })
+	run := func(sql string) {
+		t.Helper()
+		if _, err := maker.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() error {
+		_, err := pool.Exec(t.Context(), `SELECT FROM numbers`)
+		return err
+	}
+	if err := read(); err == nil {
+		t.Fatal("the table is there already")
+	}
+	run(`CREATE SCHEMA second`)
+	run(`BEGIN; LOCK TABLE pg_namespace IN ACCESS EXCLUSIVE MODE; CREATE SCHEMA first; CREATE TABLE first.numbers ()`)
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		_ = read() // it may find the table, or not
+	}()
+	testkit.Eventually(t, "the session looks for the second schema", func() (waits bool) {
+		err := maker.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'pg_namespace'::regclass AND NOT granted)`).Scan(&waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	run(`COMMIT`)
+	<-looked
+	if err := read(); err != nil {
+		t.Error(err)
 	}
 }
 
