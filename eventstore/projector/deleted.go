@@ -62,8 +62,9 @@ const (
 	lastWrites = 3 * time.Second
 
 	selectOwn = `
-SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'client' AND NOT a.attisdropped
-WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' ORDER BY 1`
+SELECT coalesce(current_schema()::text, ''), ARRAY(
+	SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'client' AND NOT a.attisdropped
+	WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' ORDER BY 1)`
 	deleteSome     = `DELETE FROM %[1]s WHERE client = $1 AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE client = $1 LIMIT $2))`
 	noteDeletion   = `INSERT INTO public.deletions (client, projection) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	nextDeletion   = `SELECT client FROM public.deletions WHERE projection = $1 LIMIT 1`
@@ -83,11 +84,14 @@ func forgetAll(ctx context.Context, tx pgx.Tx, client id.Client) error {
 // forgetSome deletes some deletedAtOnce rows, those in tables of others at last, and says how
 // many there were.
 func forgetSome(ctx context.Context, tx pgx.Tx, client id.Client, others ...string) (deleted int64, err error) {
-	rows, err := tx.Query(ctx, selectOwn)
-	if err != nil {
+	var schema string
+	var tables []string // quoted where that is needed
+	if err := tx.QueryRow(ctx, selectOwn).Scan(&schema, &tables); err != nil {
 		return 0, err
 	}
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string]) // quoted where that is needed
+	if schema == "" || schema == "public" { // the model's was dropped: the log is next in the path
+		return 0, Transient(errors.New("the schema of the read model is not there"))
+	}
 	for _, table := range append(tables, others...) {
 		tag, err := tx.Exec(ctx, fmt.Sprintf(deleteSome, table), client, deletedAtOnce-deleted)
 		if deleted += tag.RowsAffected(); err != nil || deleted >= deletedAtOnce {

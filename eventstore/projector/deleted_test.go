@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"kindred/eventstore/projector"
 	"kindred/testkit"
 )
@@ -53,6 +55,23 @@ func TestADeletedClientsRowsGoInSlices(t *testing.T) {
 	background(t, func(ctx context.Context) error { return w.runner("b").Run(ctx, names{}) })
 	testkit.Eventually(t, "the next leader deletes them", gone)
 	w.complete(t)
+}
+
+// Where the schema of a model was dropped, the log is what the search path finds next.
+func TestTheLogStaysWhereTheTablesOfADeletedClientAreNotThere(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.rename(t, acme, "A")
+	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SET LOCAL search_path TO names_2, public`); err != nil {
+			return err
+		}
+		_, err := projector.ForgetSome(t.Context(), tx, acme)
+		return err
+	})
+	if n := w.one(t, `SELECT count(*) FROM public.events WHERE client = $1`, acme); err == nil || n != 1 {
+		t.Errorf("%d events are left: %v", n, err)
+	}
 }
 
 // What stopped a client goes with it: its rows are deleted though its part stands still.

@@ -1,16 +1,25 @@
 package projector
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
 // Look tells tests what this process knows of a projection.
 func (p *Progress) Look(projectionID string) (eventstore.Position, <-chan struct{}) {
 	return p.look(projectionID)
+}
+
+// ForgetSome has tests delete some rows of a client.
+func ForgetSome(ctx context.Context, tx pgx.Tx, client id.Client) (int64, error) {
+	return forgetSome(ctx, tx, client)
 }
 
 // Known tells tests which projections this process knows of.
