@@ -709,6 +709,9 @@ func TestEpochsThatAreLostForGoodAreGivenUpOnly(t *testing.T) {
 	w := newFixture(t)
 	p := w.process()
 	p.keyed(named("", 10)...)
+	if _, err := w.pool.Exec(t.Context(), `UPDATE subject_keys SET lookup = sha256(convert_to(subject, 'UTF8'))`); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Remove(w.files()[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -718,6 +721,9 @@ func TestEpochsThatAreLostForGoodAreGivenUpOnly(t *testing.T) {
 	got, err := epochs.Restore(t.Context(), w.pool, w.options(), nil, nil, true)
 	if err != nil || got != (epochs.Restoring{Lost: 1, Erased: 10}) {
 		t.Errorf("%+v, %v", got, err)
+	}
+	if n := w.count(`SELECT count(*) FROM subject_keys WHERE lookup IS NOT NULL`); n != 0 {
+		t.Errorf("%d of those who count as erased are found by what their client calls them", n)
 	}
 	erased := map[string]bool{}
 	for user := range w.boxes {

@@ -211,7 +211,7 @@ func open(from io.Reader, identities []age.Identity) (s snapshot, err error) {
 const (
 	replaceDirectory = `UPDATE public.epoch_directory SET id = $1 WHERE id = $2`
 	giveUpKeys       = `
-UPDATE public.subject_keys SET wrapped = NULL, destroyed_at = now(), client_key = ''
+UPDATE public.subject_keys SET wrapped = NULL, lookup = NULL, destroyed_at = now(), client_key = ''
 WHERE client_key >= $1 || '/' AND client_key < $1 || '0' AND wrapped IS NOT NULL`
 	giveUpEpoch = `DELETE FROM public.epochs WHERE id = $1`
 )
