@@ -55,6 +55,7 @@ type fixture struct {
 	open     []eventstore.Stream
 	asked    time.Time
 	made     []id.Key // by the member who was removed
+	waiting  []id.Client
 }
 
 // Take implements [MatchTurns]: nobody waits.
@@ -107,8 +108,8 @@ func (*fixture) Restored(context.Context) ([]id.Client, error) { return nil, nil
 func (*fixture) RestoredOf(context.Context, id.Client) (segment id.Segment, rule string, changed eventstore.Revision, ok bool, err error) {
 	return "", "", 0, false, nil
 }
-func (*fixture) Waiting(context.Context, time.Time) ([]id.Client, error) { return nil, nil }
-func (*fixture) Build(context.Context, id.Client) (bool, int64, error)   { return false, -1, nil }
+func (o *fixture) Waiting(context.Context, time.Time) ([]id.Client, error) { return o.waiting, nil }
+func (*fixture) Build(context.Context, id.Client) (bool, int64, error)     { return false, -1, nil }
 
 // OpenSince implements [OpenClaims].
 func (o *fixture) OpenSince(_ context.Context, before time.Time, _ int) ([]eventstore.Stream, error) {
@@ -374,6 +375,36 @@ func TestAClaimThatCannotBeResolvedKeepsBackNoOther(t *testing.T) {
 	if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}); err != nil {
 		t.Error(err)
 	}
+}
+
+// stuckStore answers no append of a stream.
+type stuckStore struct {
+	eventstore.Store
+	stream eventstore.Stream
+}
+
+func (s stuckStore) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	if stream == s.stream {
+		<-ctx.Done()
+		return eventstore.Appended{}, ctx.Err()
+	}
+	return s.Store.Append(ctx, stream, expected, events)
+}
+
+func TestAClientForWhichTimeDoesNotPassKeepsBackNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newFixture(t)
+		ids := id.Random(rand.Reader)
+		o.waiting = []id.Client{id.Next[id.Client](ids), id.Next[id.Client](ids)}
+		o.policies.Commands = o.process(stuckStore{o.store, eventstore.SegmentTimeStream(o.waiting[0])}, o.keys)
+		if err := o.policies.PassTime(t.Context()); err != nil {
+			t.Error(err)
+		}
+		passed, err := o.store.ReadStream(t.Context(), eventstore.SegmentTimeStream(o.waiting[1]), 0, 1)
+		if err != nil || len(passed) != 1 {
+			t.Errorf("of the other client: %v, %v", passed, err)
+		}
+	})
 }
 
 func TestThePoliciesSweepFromTimeToTime(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 const (
 	buildPause    = 200 * time.Millisecond
 	timePause     = time.Second
+	passTimeout   = 30 * time.Second // in which time passes for one client, so that it keeps back no other
 	segmentsActor = "policy:segments"
 )
 
@@ -114,6 +115,8 @@ func (p *Policies) PassTime(ctx context.Context) error {
 // its clock says.
 func (p *Policies) passTime(ctx context.Context, client id.Client, now time.Time) (err error) {
 	defer panics.Catch(&err)
+	ctx, cancel := context.WithTimeout(ctx, passTimeout)
+	defer cancel()
 	ahead, err := p.Commands.Log.AheadOf(ctx, client)
 	if err != nil {
 		return err
