@@ -145,10 +145,11 @@ func (m Model) Get(ctx context.Context, client id.Client, eventual bool, segment
 type segmentProgress struct {
 	ready   bool
 	from    eventstore.Position // changes are told from here on
-	reached eventstore.Position // how far the model has come
+	reached eventstore.Position // how far the client's part of the model has come
 }
 
-var segmentProgressed = `SELECT ` + servesSegment + `, s.changes_from, coalesce((SELECT position FROM checkpoints WHERE name = '` + projector.ID(Model{}) + `'), '') AS reached
+// A client that is applied in slices, or whose part is being replaced, is behind the model.
+const segmentProgressed = `SELECT ` + servesSegment + `, s.changes_from, (SELECT reached FROM fresh) AS reached
 FROM segments s WHERE s.client = $1 AND s.id = $2`
 
 // progress returns how far a segment has come that has members.

@@ -119,6 +119,41 @@ SELECT client, position || lpad(n::text, 6, '0'), user_id, number, changed_at, '
 	}
 }
 
+// A client that is applied in slices is behind the model: what is yet to be applied of it comes
+// behind the places that its followers have.
+func TestAFollowerOfAClientThatIsAppliedInSlicesMissesNoChange(t *testing.T) {
+	t.Parallel()
+	random := testkit.Random(t)
+	w := newSegmentFixture(t)
+	w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[0], Name: "some", Rule: event.Private([]byte(`traits.n > 20`))})
+	w.Segment(w.Acme, event.SegmentReady{Revision: 0})
+	w.Create(w.Acme, "before", `{"n": 30}`)
+	w.catchUp(random)
+	w.Create(w.Acme, "after", `{"n": 40}`)
+	end := projectionstest.Must[eventstore.Position](t)(w.EventLog.Store.Head(t.Context()))
+	if _, err := w.Pool.Exec(t.Context(), `
+WITH place AS (INSERT INTO checkpoints (name, epoch, position, event_id, events, lease_epoch) VALUES ($1, '', $2, '', 0, 0))
+INSERT INTO quarantine (projection, client, position, event_id, reason, paused, slow) VALUES ($1, $3, $4, '', '', true, true)`,
+		projector.ID(w.model), end, w.Acme, w.applied); err != nil {
+		t.Fatal(err)
+	}
+	_, ofMembers, err := w.model.Members(t.Context(), w.Acme, true, projectionstest.SegmentIDs[0], readmodel.Page{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, ofChanges, err := w.model.Changes(t.Context(), w.Acme, true, projectionstest.SegmentIDs[0], false, readmodel.Page{After: ofMembers, Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.catchUp(random)
+	for name, place := range map[string]eventstore.Position{"members": ofMembers, "changes": ofChanges} {
+		found, _, _, err := w.model.Changes(t.Context(), w.Acme, true, projectionstest.SegmentIDs[0], false, readmodel.Page{After: place, Limit: 10})
+		if err != nil || len(found) != 1 || found[0].ExternalID != "after" {
+			t.Errorf("behind the place that %s gave: %+v: %v", name, found, err)
+		}
+	}
+}
+
 // BenchmarkChanged looks whether 2,000 who wait for changes are to be told of some, in one
 // statement and in one each.
 func BenchmarkChanged(b *testing.B) {
