@@ -20,6 +20,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 	"kindred/semaphore"
 )
 
@@ -272,11 +273,12 @@ func errBusy(of string) error {
 
 func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, l loaded, decide decide[T]) (Outcome, error) {
 	state, log := fold[T, A](l.history), c.log(call)
-	if call.IfMatch != nil && l.version.Revision != *call.IfMatch {
-		return Outcome{}, errStale()
-	}
 	snapshot := snapshotOf(l, state)
 	events, err := decide(state, l.history)
+	// What is not there is told as that, with a condition as without (RFC 9110, section 13.2.1).
+	if call.IfMatch != nil && l.version.Revision != *call.IfMatch && !isGone(err) {
+		return Outcome{}, errStale()
+	}
 	if err != nil { // what stands there is the answer
 		return Outcome{}, cmp.Or(log.NoteHead(ctx, call.Client, end(l.history)), err)
 	}
@@ -315,6 +317,11 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 		return outcome, nil
 	}
 	return outcome, log.NoteHead(ctx, call.Client, outcome.Position)
+}
+
+// isGone says whether a change failed because what it is about is not there.
+func isGone(err error) bool {
+	return fault.Of(err, fault.Missing) || errors.Is(err, errErased) || errors.Is(err, seal.ErrErased)
 }
 
 // largeAppend is the size in bytes from which a change takes a place of Slices, as a batch

@@ -238,6 +238,50 @@ func TestAnUpdateOfWhatHasChangedIsRefused(t *testing.T) {
 	wantFault(t, err, "stale")
 }
 
+// Else a DELETE whose answer was lost would be refused as stale when it is repeated.
+func TestWhatIsNotThereAnyMoreIsToldAsThatWithAConditionToo(t *testing.T) {
+	w := newFixture(t)
+	_, call := w.client(t, "ada@example.com")
+	u, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer, err := w.DefineConsentLayer(t.Context(), call, "Layer", []string{"a"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook, err := w.Subscribe(t.Context(), call, commands.Subscribe{URL: "https://example.com/hook", EventTypes: []string{"match.computed"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code, remove := range map[string]func(commands.Call) error{
+		"user_unknown": func(call commands.Call) error {
+			_, err := w.EraseUser(t.Context(), call, commands.UserRef(u.ID))
+			return err
+		},
+		"consent_layer_unknown": func(call commands.Call) error {
+			_, err := w.RetireConsentLayer(t.Context(), call, layer.ID)
+			return err
+		},
+		"webhook_unknown": func(call commands.Call) error {
+			_, err := w.RemoveWebhook(t.Context(), call, hook.ID)
+			return err
+		},
+	} {
+		stale, fresh := call, call
+		stale.IfMatch, fresh.IfMatch = new(eventstore.Revision(7)), new(eventstore.Revision(0))
+		wantFault(t, remove(stale), "stale")
+		if err := remove(fresh); err != nil {
+			t.Errorf("%s: removed: %v", code, err)
+		}
+		wantFault(t, remove(fresh), code)
+	}
+	fresh := call
+	fresh.IfMatch = new(eventstore.Revision(0))
+	_, err = w.ChangeTraits(t.Context(), fresh, commands.UserRef(u.ID), []byte(`{"a":1}`))
+	wantFault(t, err, "user_unknown")
+}
+
 // The revision that a caller expects is the client's, not that of the claim
 // that is released beside it.
 func TestAMemberIsRemovedAtAnExpectedRevision(t *testing.T) {
