@@ -220,13 +220,13 @@ const (
 
 // mediaType says whether a Content-Type is want, in UTF-8 where it says so.
 func mediaType(contentType, want string) bool {
-	base, parameters, _ := strings.Cut(contentType, ";")
+	base, _, _ := strings.Cut(contentType, ";")
 	if !strings.EqualFold(strings.TrimSpace(base), want) {
 		return false
 	}
-	name, charset, found := strings.Cut(strings.TrimSpace(parameters), "=")
-	return !found || !strings.EqualFold(strings.TrimSpace(name), "charset") ||
-		strings.EqualFold(strings.Trim(strings.TrimSpace(charset), `"`), "utf-8")
+	_, parameters, _ := mime.ParseMediaType(contentType) // those that cannot be read say nothing
+	charset, given := parameters["charset"]
+	return !given || strings.EqualFold(charset, "utf-8")
 }
 
 // queryWait is the query parameter of an operation that may be asked to wait.
