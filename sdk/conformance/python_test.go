@@ -65,3 +65,25 @@ for call in (lambda: kindred.users.get("ext:" + "a" * 100_000), lambda: next(kin
     raise AssertionError
 `)
 }
+
+// A process may have as many threads as it is let for a moment.
+func TestAnExchangeOfPythonThatDidNotBeginIsWaitedForByNobody(t *testing.T) {
+	runsPython(t, `
+import threading
+from kindred import Kindred
+from kindred.testing import FakeKindred
+start = threading.Thread.start
+def refuse(thread):
+    threading.Thread.start = start
+    raise RuntimeError("can't start new thread")
+with FakeKindred() as fake:
+    kindred = Kindred(base_url=fake.url, api_key=fake.api_key, timeout=20)
+    threading.Thread.start = refuse
+    try:
+        kindred.client_id()
+        raise AssertionError
+    except RuntimeError:
+        pass
+    assert kindred.users.list_page()["data"] == []
+`)
+}

@@ -35,8 +35,9 @@ class Tokens:
                 raise UsageError("no API key is given, nor KINDRED_API_KEY")
             pending = self._pending
             if pending is None:
-                pending = self._pending = Future()
+                pending = Future()
                 threading.Thread(target=self._renew, args=(pending,), daemon=True).start()  # no caller's time bounds it
+                self._pending = pending  # where no thread begins, nobody waits for it
         try:
             return pending.result(min(timeout, LONGEST_TIMEOUT))
         except TimeoutError:
