@@ -233,6 +233,7 @@ func TestWhatMayBeRepeatedIsAndNothingElse(t *testing.T) {
 		{"users.create", createUser, true},
 		{"users.change", changeUser, false},
 		{"users.import", ndjson, false},
+		{"members.change_password", command{"body": command{"current": "one horse battery", "new": "another horse battery"}}, false},
 	}
 	faults := []struct {
 		name   string

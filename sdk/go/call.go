@@ -56,9 +56,10 @@ func (r request) with(name, value string) request {
 }
 
 // repeatable says whether a lost answer may be asked for again: the request
-// does the same however often it arrives. One with a condition is refused then.
+// does the same however often it arrives. One with a condition is refused then,
+// and so is one that names the password from before.
 func (r request) repeatable(h http.Header) bool {
-	if r.method == http.MethodPut && h.Get("If-Match")+h.Get("If-None-Match") != "" {
+	if r.operation == "changePassword" || r.method == http.MethodPut && h.Get("If-Match")+h.Get("If-None-Match") != "" {
 		return false
 	}
 	return r.method != http.MethodPatch && r.lines == nil && (r.method != http.MethodPost || r.takesKey || r.givesToken())

@@ -272,10 +272,10 @@ export class Caller {
 
 /**
  * Whether a lost answer may be asked for again: the request does the same however often it arrives. One with a
- * condition is refused then.
+ * condition is refused then, and so is one that names the password from before.
  */
 function isRepeatable(r: Request, options: CallOptions): boolean {
-  if (r.method === "PATCH" || r.lines !== undefined) return false;
+  if (r.method === "PATCH" || r.lines !== undefined || r.operation === "changePassword") return false;
   if (r.method === "PUT") return options.ifMatch === undefined && options.ifNoneMatch === undefined;
   return r.method !== "POST" || r.takesKey === true || r.operation === "exchangeAPIKey" || r.operation === "getSessionToken";
 }

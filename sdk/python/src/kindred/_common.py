@@ -72,9 +72,9 @@ class Request:
     def repeatable(self, call: Call) -> bool:
         """Whether a lost answer may be asked for again: the request does the same however often it arrives.
 
-        One with a condition is refused then.
+        One with a condition is refused then, and so is one that names the password from before.
         """
-        if self.method == "PATCH" or self.lines is not None:
+        if self.method == "PATCH" or self.lines is not None or self.operation == "changePassword":
             return False
         if self.method == "PUT" and (call.if_match is not None or call.if_none_match is not None):
             return False
