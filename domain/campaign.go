@@ -202,6 +202,9 @@ func (c *Campaign) Spend(spend string, amountMinor int64, recorded *event.Campai
 	if err := c.Runs(now); err != nil {
 		return nil, err
 	}
+	if amountMinor > maxMinor-c.SpentMinor { // the sum is told in JSON, too
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/amount_minor", Detail: "must not take what the campaign has spent beyond 9007199254740991"})
+	}
 	spent := c.SpentMinor + amountMinor
 	events := []event.Event{event.CampaignSpendRecorded{
 		Campaign: c.ID, SpendID: spend, AmountMinor: amountMinor, Currency: c.Currency, SpentMinor: spent, BudgetMinor: c.BudgetMinor,

@@ -170,6 +170,17 @@ func TestCampaign(t *testing.T) {
 				event.CampaignCompleted{Campaign: spring, Reason: "budget"},
 			},
 		},
+		"a spend is counted up to the largest amount": {
+			given: []event.Event{drafted, started, spent(999, 999)}, when: spend(1<<53 - 1_000),
+			then: []event.Event{
+				spent(1<<53-1_000, 1<<53-1),
+				event.CampaignBudgetExhausted{Campaign: spring, BudgetMinor: 1_000, SpentMinor: 1<<53 - 1},
+				event.CampaignCompleted{Campaign: spring, Reason: "budget"},
+			},
+		},
+		"a spend beyond the largest amount is refused": {
+			given: []event.Event{drafted, started, spent(999, 999)}, when: spend(1<<53 - 999), fault: "invalid", at: "/amount_minor",
+		},
 		"a draft spends nothing":              {given: []event.Event{drafted}, when: spend(1), fault: "campaign_not_running"},
 		"a paused campaign spends nothing":    {given: []event.Event{drafted, started, paused}, when: spend(1), fault: "campaign_not_running"},
 		"a completed campaign spends nothing": {given: []event.Event{drafted, started, event.CampaignCompleted{Campaign: spring}}, when: spend(1), fault: "campaign_not_running"},
