@@ -18,17 +18,22 @@ type OpenRun struct {
 	Run
 }
 
-// maxOpenRuns bounds how many clients OpenRuns returns a run of.
-// limit: models | clients of whose runs one look takes one | {maxOpenRuns}
+// maxOpenRuns bounds how many clients OpenRuns returns a run of: those whose runs have waited
+// the longest, so that each client's turn comes.
+// limit: models | clients of whose runs one look takes one | {maxOpenRuns}, whose runs are the oldest
 const maxOpenRuns = 1_000
 
 const openRuns = `
-SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt, segment
-FROM runs WHERE status IN ('pending', 'running') AND NOT id = ANY($1) ORDER BY client, created_position LIMIT $2`
+SELECT * FROM (
+	SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt, segment
+	FROM runs WHERE status IN ('pending', 'running') AND NOT id = ANY($1) ORDER BY client, created_position
+) r ORDER BY created_position LIMIT $2`
 
 const unjudgedRuns = `
-SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt, segment
-FROM runs WHERE status = 'completed' AND judged IS NULL AND NOT id = ANY($1) ORDER BY client, created_position LIMIT $2`
+SELECT * FROM (
+	SELECT DISTINCT ON (client) client, id, layer, trait_paths, k, seed, created_at, created_position, min_size, attempt, segment
+	FROM runs WHERE status = 'completed' AND judged IS NULL AND NOT id = ANY($1) ORDER BY client, created_position
+) r ORDER BY created_position LIMIT $2`
 
 // OpenRuns returns, of each client, the oldest run that has not ended and is
 // not among those given; none while the read model is yet to be made.

@@ -1,6 +1,7 @@
 package projections_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"kindred/domain/id"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // divides records a whole run that puts users into clusters. between happens
@@ -99,5 +101,33 @@ func TestClustersAreTheSameInWhateverBatches(t *testing.T) {
 	}
 	if strings.Contains(tables, "clu_dead") || strings.Contains(tables, string(gone)+","+string(b)) {
 		t.Errorf("what does not count is in\n%s", tables)
+	}
+}
+
+// However many clients have runs that wait, and whatever their ids, the oldest run is among those found.
+func TestTheOldestRunsAreFoundWhoeverTheyAreOf(t *testing.T) {
+	pool := pgtest.New(t)
+	model := projections.Clusters{Reader: readmodel.Reader{Pool: pool}}
+	if _, err := pool.Exec(t.Context(), model.Schema()); err != nil {
+		t.Fatal(err)
+	}
+	for status, find := range map[string]func(context.Context, []id.Run) ([]projections.OpenRun, error){"pending": model.OpenRuns, "completed": model.UnjudgedRuns} {
+		// Clients ask in the order of their ids turned around, and the last of these twice.
+		if _, err := pool.Exec(t.Context(), `
+INSERT INTO runs (client, id, layer, segment, created_position, trait_paths, k, seed, created_at, status)
+SELECT to_char(c, 'FM0000'), $1 || to_char(n, 'FM0000'), 'lay', '', to_char(n, 'FM0000000000000000'), '{}', 0, 1, now(), $1
+FROM generate_series(0, 1001) AS n, LATERAL (SELECT least(1001 - n, 1000) AS c) of`, status); err != nil {
+			t.Fatal(err)
+		}
+		found, err := find(t.Context(), nil)
+		if err != nil || len(found) != 1000 {
+			t.Fatalf("%s: %d are found, %v", status, len(found), err)
+		}
+		if first := found[0]; first.Client != "1000" || first.ID != id.Run(status+"0000") {
+			t.Errorf("%s: the first is %s of %s", status, first.ID, first.Client)
+		}
+		if found, err = find(t.Context(), []id.Run{id.Run(status + "0000")}); err != nil || found[0].ID != id.Run(status+"0001") {
+			t.Errorf("%s: the next is %v, %v", status, found[:min(len(found), 1)], err)
+		}
 	}
 }
