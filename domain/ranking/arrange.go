@@ -65,13 +65,17 @@ func Arrange(in Input) []Slot {
 
 	order := make([]Slot, 0, len(people)+len(campaigns))
 	explore := 0
-	for len(people) > 0 {
+	for {
 		at := len(order)
+		campaign := at%CampaignEvery == CampaignEvery-1 && len(campaigns) > 0
+		if len(people) == 0 && !campaign {
+			return order
+		}
 		if at%exploreEvery == 0 {
 			explore = at + 1 + chance.below(exploreEvery-1)
 		}
 		from := &people
-		if at%CampaignEvery == CampaignEvery-1 && len(campaigns) > 0 {
+		if campaign {
 			from = &campaigns
 		}
 		next := 0
@@ -83,7 +87,6 @@ func Arrange(in Input) []Slot {
 		order = append(order, slot)
 		*from = slices.Delete(*from, next, next+1)
 	}
-	return order
 }
 
 // draw is the place of the one whose drawn click rate is the highest.

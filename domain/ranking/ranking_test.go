@@ -130,6 +130,25 @@ func TestCampaignsHaveEveryFifthSlotAndNoOther(t *testing.T) {
 	})
 }
 
+// A fifth slot has its campaign also where nobody stands behind it.
+func TestACampaignMayEndTheOrder(t *testing.T) {
+	for people, want := range map[int]int{0: 0, 3: 0, 4: 1, 7: 1, 8: 2, 12: 2} {
+		order := Arrange(Input{Fill: make([]Candidate, people), Campaigns: campaigns(rand.New(rand.NewPCG(1, 1)), 2)})
+		found := 0
+		for i, s := range order {
+			if s.Kind == Campaign {
+				found++
+				if i%5 != 4 {
+					t.Errorf("beside %d people slot %d holds a campaign", people, i)
+				}
+			}
+		}
+		if found != want || len(order) != people+want {
+			t.Errorf("beside %d people stand %d campaigns of 2 in %d slots, not %d", people, found, len(order), want)
+		}
+	}
+}
+
 func TestCampaignsAreRankedAmongThemselves(t *testing.T) {
 	eachInput(t, func(t *testing.T, in Input) {
 		t.Helper()
