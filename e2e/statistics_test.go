@@ -77,14 +77,15 @@ func TestStatisticsTakeAThousandIntervalsAtMost(t *testing.T) {
 		t.Errorf("from %s to %s", days.From, days.To)
 	}
 	for query, pointer := range map[string]string{
-		"metric=users&interval=hour&from=" + at(0) + "&to=" + at(1000):                       "from",
-		"metric=users&from=" + at(0) + "&to=" + at(24*1000):                                  "from",
-		"metric=users&from=" + at(2) + "&to=" + at(1):                                        "from",
-		"metric=users&to=9999-12-31T00:00:00Z":                                               "to", // the interval ends after the last year that there is
-		"metric=users&to=0000-01-15T00:00:00Z":                                               "to",
-		"metric=users&from=0000-01-01T00:00:00Z&to=0000-01-15T00:00:00Z&timezone=Asia/Tokyo": "from",
-		"metric=users&timezone=Europe/Atlantis":                                              "timezone",
-		"metric=users&timezone=Local":                                                        "timezone",
+		"metric=users&interval=hour&from=" + at(0) + "&to=" + at(1000):                             "from",
+		"metric=users&from=" + at(0) + "&to=" + at(24*1000):                                        "from",
+		"metric=users&from=" + at(2) + "&to=" + at(1):                                              "from",
+		"metric=users&to=9999-12-31T00:00:00Z":                                                     "to", // the interval ends after the last year that there is
+		"metric=users&to=0000-01-15T00:00:00Z":                                                     "to",
+		"metric=users&from=0000-01-01T00:00:00Z&to=0000-01-15T00:00:00Z&timezone=Asia/Tokyo":       "from",
+		"metric=users&from=0001-01-01T00:00:00Z&to=0001-01-15T00:00:00Z&timezone=America/New_York": "from", // that day begins in the year 0 (UTC)
+		"metric=users&timezone=Europe/Atlantis":                                                    "timezone",
+		"metric=users&timezone=Local":                                                              "timezone",
 	} {
 		p := wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/statistics?"+query))
 		if len(p.Errors) != 1 || p.Errors[0].Pointer != pointer {

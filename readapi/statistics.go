@@ -97,8 +97,8 @@ func intervals(unit httpapi.StatisticInterval, zone *time.Location, first *time.
 		}
 	}
 	switch { // as the answer could not tell it
-	case from.UTC().Year() < 0:
-		return invalid(begins, "begins an interval before the year 0")
+	case from.UTC().Year() < 1:
+		return invalid(begins, "begins an interval before the year 1")
 	case to.UTC().Year() > 9999:
 		return invalid("to", "ends an interval after the year 9999")
 	}
