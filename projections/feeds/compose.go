@@ -29,11 +29,13 @@ func (f *Feeds) First(ctx context.Context, r Request) (Page, error) {
 	if err != nil {
 		return Page{}, fmt.Errorf("compose a feed: %w", err)
 	}
-	page, err := f.page(ctx, r, Place{Snapshot: snapshot}, items)
-	if err != nil || page.Next == nil {
-		return page, err // nobody will come back to it
+	if len(items) > r.Limit { // else nobody will come back to it
+		// First: impressions that the page records stay, though nobody is shown a page that fails.
+		if err := f.freeze(ctx, r.Client, snapshot, items); err != nil {
+			return Page{}, err
+		}
 	}
-	return page, f.freeze(ctx, r.Client, snapshot, items)
+	return f.page(ctx, r, Place{Snapshot: snapshot}, items)
 }
 
 // Next returns the page that begins at a place. It fails with the fault

@@ -2,6 +2,7 @@ package feeds
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/postgres/pgtest"
+	"kindred/projections"
+	"kindred/projections/projectionstest"
 )
 
 // agreeable are campaigns that may always be shown.
@@ -138,5 +141,37 @@ func TestAFeedIsKeptForHalfAnHour(t *testing.T) {
 	now = now.Add(time.Second)
 	if n, err := f.Prune(t.Context()); n != 1 || err != nil {
 		t.Errorf("pruned %d, %v", n, err)
+	}
+}
+
+// always are campaigns of which one always runs.
+type always struct{ agreeable }
+
+func (*always) Running(context.Context, id.Client, id.User) ([]Running, error) {
+	return []Running{{Campaign: id.From[id.Campaign]([16]byte{1}), Pace: 1}}, nil
+}
+
+// Nobody is shown a feed that could not be frozen, so no campaign on it counts as shown.
+func TestAFeedThatIsNotFrozenShowsNoCampaign(t *testing.T) {
+	t.Parallel()
+	w, campaigns := projectionstest.New(t), &always{}
+	w.Follow(projections.Users{}, projections.Interactions{}, projections.Consent{})
+	f := &Feeds{
+		Pool: w.Pool, Users: w.Users(), Interactions: projections.Interactions{Reader: w.Reader}, Campaigns: campaigns,
+		Now: time.Now, Clock: func(context.Context, id.Client) (time.Time, error) { return time.Now(), nil }, Entropy: cryptorand.Reader,
+	}
+	var user id.User
+	for n := range 8 {
+		user = w.Create(w.Acme, fmt.Sprint(n), `{}`)
+	}
+	r := Request{Client: w.Acme, User: user, Limit: 5}
+	if page, err := f.First(t.Context(), r); err != nil || page.Next == nil || len(campaigns.showings) != 1 {
+		t.Fatalf("%+v with %d campaigns, %v", page, len(campaigns.showings), err)
+	}
+	if _, err := w.Pool.Exec(t.Context(), `ALTER TABLE feed_snapshots RENAME TO elsewhere`); err != nil {
+		t.Fatal(err)
+	}
+	if page, err := f.First(t.Context(), r); err == nil || len(campaigns.showings) != 1 {
+		t.Errorf("%+v with %d campaigns, %v", page, len(campaigns.showings)-1, err)
 	}
 }
