@@ -669,3 +669,29 @@ func TestTheTraitPartsOfARule(t *testing.T) {
 		}
 	}
 }
+
+// A trait part is written with spaces: it is a rule again only where it is not too long by them.
+func TestATraitPartIsARuleAgain(t *testing.T) {
+	cities := make([]string, 580)
+	for i := range cities {
+		cities[i] = fmt.Sprintf(`"%04d"`, i)
+	}
+	for text, parts := range map[string]int{
+		`traits.a == 1 && traits.city in [` + strings.Join(cities[:500], ",") + `]`: 2,
+		`traits.a == 1 && traits.city in [` + strings.Join(cities, ",") + `]`:       1,
+	} {
+		parsed, err := rule.Parse(text, rule.Users)
+		if err != nil {
+			t.Fatal(err)
+		}
+		filter := rule.Filter{Rule: parsed}
+		if got := filter.TraitParts(); len(got) != parts || filter.OnlyTraitParts() != (parts == 2) {
+			t.Errorf("of %d bytes %d trait parts, and nothing else: %v", len(text), len(got), filter.OnlyTraitParts())
+		}
+		for _, part := range filter.TraitParts() {
+			if _, err := rule.Parse(part, rule.Users); err != nil {
+				t.Errorf("a part of %d bytes of one of %d: %v", len(part), len(text), err)
+			}
+		}
+	}
+}

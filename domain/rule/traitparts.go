@@ -46,7 +46,7 @@ func traitPartsOf(source *ast.AST, e ast.Expr) (texts []string, whole bool) {
 		}
 	}))
 	text, err := parser.Unparse(e, source.SourceInfo())
-	if !only || !reads || err != nil {
+	if !only || !reads || err != nil || len(text) > MaxText { // with its spaces it may be longer than as it was written
 		return nil, false
 	}
 	return []string{text}, true
