@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -37,7 +36,7 @@ type Distinction struct {
 	Type   traits.Type `json:"type"`
 	Level  string      `json:"level,omitempty"` // of a type that has levels
 	Effect float64     `json:"effect"`          // in robust standard deviations; its sign is that of Here - All
-	Here   float64     `json:"here"`            // the median (see quantile; of a date in days before the as-of), or the share that holds the level, of the cluster
+	Here   float64     `json:"here"`            // the median (see traits.SharedQuantile; of a date in days before the as-of), or the share that holds the level, of the cluster
 	All    float64     `json:"all"`             // and of everybody
 }
 
@@ -128,7 +127,7 @@ func measureScale(sorted []float64) scale {
 	if len(sorted) == 0 {
 		return scale{}
 	}
-	s := scale{median: quantile(sorted, 0.5), spread: (quantile(sorted, 0.75) - quantile(sorted, 0.25)) / 1.349}
+	s := scale{median: traits.SharedQuantile(sorted, 0.5), spread: (traits.SharedQuantile(sorted, 0.75) - traits.SharedQuantile(sorted, 0.25)) / 1.349}
 	if s.spread > 0 {
 		return s
 	}
@@ -143,47 +142,12 @@ func measureScale(sorted []float64) scale {
 	return s
 }
 
-// quantile is what may be kept of one, as it outlives those whom it was learnt
-// from: the mean of the ten users around it, as round as a tenth of the
-// distance between the outermost of them allows. So it is nobody's own number,
-// but where ten users have the same.
-func quantile(sorted []float64, q float64) float64 {
-	n := min(leastHolders, len(sorted))
-	first := int(math.Round(float64(q*float64(len(sorted)-1)) - float64(float64(n-1)/2)))
-	first = min(max(first, 0), len(sorted)-n)
-	around := sorted[first : first+n]
-	width := around[n-1] - around[0]
-	if width == 0 {
-		return around[0]
-	}
-	mean := 0.0
-	for _, x := range around {
-		mean += x / float64(n)
-	}
-	return rounded(mean, width/10)
-}
-
-// rounded returns x to the last decimal place that is worth no more than unit.
-// What is less than the least number of full precision counts as 0.
-func rounded(x, unit float64) float64 {
-	const least = 0x1p-1022
-	digits := math.Floor(math.Log10(math.Abs(x))) - math.Floor(math.Log10(max(unit, least)))
-	if math.Abs(x) < least || digits < 0 {
-		return 0
-	}
-	near, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', int(digits), 64), 64)
-	if err != nil {
-		return x
-	}
-	return near
-}
-
 func (d *Distinction) byMedian(g *group, trait int, all scale) {
 	known, _ := g.sorted(trait)
 	if len(known) < leastHolders || all.spread == 0 {
 		return
 	}
-	d.Here, d.All = quantile(known, 0.5), all.median
+	d.Here, d.All = traits.SharedQuantile(known, 0.5), all.median
 	d.Effect = min(max((d.Here-d.All)/all.spread, -mostEffect), mostEffect)
 }
 

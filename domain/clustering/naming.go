@@ -87,7 +87,7 @@ func grid(sorted []float64, parts int) (edges []float64) {
 		return nil
 	}
 	for i := 1; i < parts; i++ {
-		edges = append(edges, quantile(sorted, float64(i)/float64(parts)))
+		edges = append(edges, traits.SharedQuantile(sorted, float64(i)/float64(parts)))
 	}
 	return edges
 }
@@ -198,7 +198,7 @@ func (n *naming) bounds(cluster, trait int, among members, try func(c Condition,
 	}
 	edges := slices.Concat(n.edges[trait], grid(known, gridEdges/2))
 	for _, q := range []float64{0.02, 0.05, 0.95, 0.98} {
-		edges = append(edges, quantile(known, q))
+		edges = append(edges, traits.SharedQuantile(known, q))
 	}
 	slices.Sort(edges)
 	edges = slices.Compact(edges)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"kindred/domain/splitmix"
+	"kindred/domain/traits"
 )
 
 // PlanePoints is how many points Plane is made for: its time grows with their square.
@@ -45,9 +46,9 @@ func Plane(p Points) (coordinates [][2]float64, held [2]float64) {
 		if value <= planeClose*variance {
 			break
 		}
-		held[axis] = rounded(value/variance, planeUnit)
+		held[axis] = traits.Rounded(value/variance, planeUnit)
 		for i, v := range direction {
-			coordinates[i][axis] = rounded(v*math.Sqrt(value), planeUnit) + 0 // no -0
+			coordinates[i][axis] = traits.Rounded(v*math.Sqrt(value), planeUnit) + 0 // no -0
 			for j, w := range direction {
 				gram[i][j] -= float64(float64(value*v) * w)
 			}

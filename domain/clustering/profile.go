@@ -85,7 +85,7 @@ func binned(t traits.Trait, sorted []float64, missing int) TraitProfile {
 	p := TraitProfile{Path: t.Path, Type: t.Type, Missing: missing, Users: len(sorted) + missing}
 	bins := min(maxBins, len(sorted)/leastInBin)
 	for i := 1; i < bins; i++ {
-		edge := quantile(sorted, float64(i)/float64(bins))
+		edge := traits.SharedQuantile(sorted, float64(i)/float64(bins))
 		fresh := len(p.Edges) == 0 || edge > p.Edges[len(p.Edges)-1]
 		if fresh && edge < sorted[len(sorted)-1] {
 			p.Edges = append(p.Edges, edge)

@@ -534,24 +534,3 @@ func TestASurveyKeepsNobodysNumber(t *testing.T) {
 		t.Errorf("only %v were kept", kept)
 	}
 }
-
-func TestAQuantileIsOfTenUsers(t *testing.T) {
-	near := func(xs ...float64) []float64 { return xs }
-	for _, c := range []struct {
-		sorted []float64
-		q      float64
-		want   float64
-	}{
-		{near(3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 9), 0, 3}, // ten have it
-		{near(7), 0.5, 7},
-		{near(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), 0.5, 6.5},
-		{near(9_000_238_217, 9_000_338_219, 9_000_438_220, 9_000_538_229, 9_000_638_231, 9_000_738_240, 9_000_838_251, 9_000_938_263, 9_001_038_270, 9_001_138_289), 0.5, 9_000_690_000},
-		{near(-1, -1, -1, -1, -1, 1, 1, 1, 1, 1.001), 0.5, 0},
-		{near(-1e150, 0, 0, 0, 0, 0, 0, 0, 0, 1e150), 0.5, 0},
-		{near(1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310+5e-324), 0.5, 0},
-	} {
-		if got := quantile(c.sorted, c.q); got != c.want {
-			t.Errorf("quantile(%v, %v) = %v, not %v", c.sorted, c.q, got, c.want)
-		}
-	}
-}

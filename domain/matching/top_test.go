@@ -206,7 +206,7 @@ func TestTopAtItsEdges(t *testing.T) {
 			t.Errorf("%s shares nothing with anyone: %v, %v", user, got, err)
 		}
 	}
-	if got, err := p.Top(Query{User: "a", Limit: 1 << 60, MinScore: 0.6}); err != nil || len(got) != 1 || got[0].User != "b" {
+	if got, err := p.Top(Query{User: "a", Limit: 1 << 60, MinScore: 0.8}); err != nil || len(got) != 1 || got[0].User != "b" {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, user := range []string{"nobody", ""} {
@@ -215,7 +215,7 @@ func TestTopAtItsEdges(t *testing.T) {
 		}
 	}
 	p.Remove("b")
-	if got, err := p.Top(Query{User: "a", Limit: 9, MinScore: 0.6}); err != nil || len(got) != 0 {
+	if got, err := p.Top(Query{User: "a", Limit: 9, MinScore: 0.8}); err != nil || len(got) != 0 {
 		t.Errorf("after b went: %v, %v", got, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -235,25 +236,113 @@ func (t Trait) measure(values []Value) Numbers {
 			xs = append(xs, v.Number)
 		}
 	}
-	return describeNumbers(xs)
+	return describeNumbers(xs, len(xs), t.Type)
 }
 
-// describeNumbers sorts xs, and changes them.
-func describeNumbers(xs []float64) Numbers {
+// describeNumbers says how numbers of so many users are spread, as far as it may be kept: it
+// outlives the users, and tells no number of one of them. It sorts xs, and changes them.
+// Numbers that are all the same have no span and no scale, and nothing is measured by their quantiles.
+func describeNumbers(xs []float64, users int, of Type) Numbers {
 	if len(xs) == 0 {
 		return Numbers{}
 	}
 	slices.Sort(xs)
-	n := Numbers{
-		Min: xs[0], Max: xs[len(xs)-1], SD: deviation(xs),
-		P1: quantile(xs, 0.01), P25: quantile(xs, 0.25), P50: quantile(xs, 0.5), P75: quantile(xs, 0.75), P99: quantile(xs, 0.99),
+	n := Numbers{Min: xs[0], Max: xs[len(xs)-1]}
+	switch {
+	case n.Min == n.Max:
+	case users < MinHolders:
+		n.spreadEvenly(of)
+	default:
+		n.measure(xs)
 	}
+	return n
+}
+
+// measure keeps quantiles. The outermost are rounded outwards to a power of two that is a
+// sixteenth at least of what lies between them, for fewer than ten users may be beyond. A
+// deviation, by which one who knows the numbers of all others finds the last one, is kept with
+// two digits, and where the scale needs it alone.
+func (n *Numbers) measure(sorted []float64) {
+	n.P1, n.P99 = quantile(sorted, 0.01), quantile(sorted, 0.99)
+	n.P1, n.P99 = n.rounded(outwards((n.P99 - n.P1) / steps))
+	n.P25, n.P50, n.P75 = SharedQuantile(sorted, 0.25), SharedQuantile(sorted, 0.5), SharedQuantile(sorted, 0.75)
+	if n.P25 < n.P75 {
+		return
+	}
+	n.SD = deviation(sorted)
 	if n.Min >= 0 {
-		for i, x := range xs {
-			xs[i] = math.Log1p(x)
+		for i, x := range sorted {
+			sorted[i] = math.Log1p(x)
 		}
-		n.LogSD = deviation(xs)
+		n.LogSD = deviation(sorted)
 	}
+	n.SD, n.LogSD = Rounded(n.SD, n.SD/10), Rounded(n.LogSD, n.LogSD/10)
+}
+
+// spreadEvenly keeps of few users where their numbers lie alone: the range, rounded outwards to a
+// power of two that is no less than the range, a sixteenth of the numbers and, of dates, a year.
+func (n *Numbers) spreadEvenly(of Type) {
+	step := max(n.Max-n.Min, n.Max/steps, -n.Min/steps)
+	if of == TypeDate {
+		const year = 365
+		step = max(n.Max-n.Min, year)
+	}
+	n.P1, n.P99 = n.Min, n.Max
+	n.P1, n.P99 = n.rounded(outwards(step))
+	quarter := float64(n.Span() / 4)
+	n.P25, n.P50, n.P75 = n.P1+quarter, n.P1+float64(2*quarter), n.P99-quarter
+}
+
+// steps are how fine bounds are told.
+const steps = 16
+
+// rounded are the outermost quantiles, rounded outwards to a step.
+func (n Numbers) rounded(step float64) (p1, p99 float64) {
+	if step == 0 {
+		return n.P1, n.P99 // ten users at least have the same
+	}
+	return math.Floor(n.P1/step) * step, math.Ceil(n.P99/step) * step
+}
+
+// SharedQuantile is what may be kept of one, as it outlives those whom it was learnt
+// from: the mean of the ten users around it, as round as a tenth of the
+// distance between the outermost of them allows. So it is nobody's own number,
+// but where ten users have the same.
+func SharedQuantile(sorted []float64, q float64) float64 {
+	n := min(MinHolders, len(sorted))
+	first := int(math.Round(float64(q*float64(len(sorted)-1)) - float64(float64(n-1)/2)))
+	first = min(max(first, 0), len(sorted)-n)
+	around := sorted[first : first+n]
+	width := around[n-1] - around[0]
+	if width == 0 {
+		return around[0]
+	}
+	mean := 0.0
+	for _, x := range around {
+		mean += x / float64(n)
+	}
+	return Rounded(mean, width/10)
+}
+
+// Rounded returns x to the last decimal place that is worth no more than unit.
+// What is less than the least number of full precision counts as 0.
+func Rounded(x, unit float64) float64 {
+	const least = 0x1p-1022
+	digits := exponent(x) - exponent(max(unit, least))
+	if math.Abs(x) < least || digits < 0 {
+		return 0
+	}
+	near, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', digits, 64), 64)
+	if err != nil {
+		return x
+	}
+	return near
+}
+
+// exponent is that of the first decimal place. A logarithm may be another on another processor.
+func exponent(x float64) int {
+	text := strconv.FormatFloat(x, 'e', -1, 64)
+	n, _ := strconv.Atoi(text[strings.LastIndexByte(text, 'e')+1:]) // 0 of what is no number
 	return n
 }
 

@@ -111,13 +111,69 @@ func constantly(n int, value string) []string { return slices.Repeat([]string{va
 
 func TestMeasuresOfNumbers(t *testing.T) {
 	got := column(t, generate(101, func(i int) string { return fmt.Sprint(2 * i) }), nil).Numbers
-	want := Numbers{Min: 0, P1: 2, P25: 50, P50: 100, P75: 150, P99: 198, Max: 200, SD: got.SD, LogSD: got.LogSD}
-	if got != want || math.Abs(got.SD-math.Sqrt((101*101-1)/3.0)) > 1e-9 {
+	if want := (Numbers{Min: 0, P1: 0, P25: 51, P50: 101, P75: 151, P99: 208, Max: 200}); got != want {
 		t.Errorf("got %+v", got)
 	}
-	if n := column(t, []string{"-1", "3"}, nil).Numbers; n.LogSD != 0 || n.P1 != -0.96 || n.SD != 2 {
+	if n := column(t, generate(10, func(i int) string { return fmt.Sprint(i - 1) }), nil).Numbers; n.LogSD != 0 || n.P1 != -1 || n.P50 != 3.5 || n.SD != 2.9 {
 		t.Errorf("got %+v", n)
 	}
+}
+
+// Whoever knows all that is kept, and the numbers of all other users, does not find that of the last one.
+func TestNumbersOfFewTellNobodys(t *testing.T) {
+	for _, c := range []struct {
+		values []string
+		want   Numbers
+	}{
+		{[]string{"-1", "3"}, Numbers{Min: -1, Max: 3, P1: -4, P25: -2, P50: 0, P75: 2, P99: 4}},
+		{[]string{"30", "45", "41"}, Numbers{Min: 30, Max: 45, P1: 16, P25: 24, P50: 32, P75: 40, P99: 48}},
+		{[]string{"1980", "1995"}, Numbers{Min: 1980, Max: 1995, P1: 1920, P25: 1952, P50: 1984, P75: 2016, P99: 2048}},
+		{[]string{"123456", "123457"}, Numbers{Min: 123456, Max: 123457, P1: 122880, P25: 124928, P50: 126976, P75: 129024, P99: 131072}},
+		{[]string{"-7.5", "-7.25"}, Numbers{Min: -7.5, Max: -7.25, P1: -7.5, P25: -7.375, P50: -7.25, P75: -7.125, P99: -7}},
+		{[]string{`"2020-01-01"`, `"2020-01-02"`}, Numbers{Min: 18262, Max: 18263, P1: 17920, P25: 18048, P50: 18176, P75: 18304, P99: 18432}},
+	} {
+		if got := column(t, c.values, nil).Numbers; got != c.want {
+			t.Errorf("%s: got %+v", c.values, got)
+		}
+	}
+	// Whoever is the least, in the middle or the most of so many: it may have many other numbers.
+	all, alike := 0, 0
+	for _, n := range []int{2, 3, 9, 10, 19, 50, 100} {
+		for _, one := range []int{0, n / 2, n - 1} {
+			about := func(by int) Trait {
+				return column(t, generate(n, func(i int) string {
+					x := 20_000 + 30_000*i/n + i*i%7
+					if i == one {
+						x += by
+					}
+					return fmt.Sprint(x)
+				}), nil)
+			}
+			kept := about(0)
+			for by := -1000; by <= 1000; by += 50 {
+				got := about(by)
+				if all++; got.Numbers.told() == kept.Numbers.told() && got.Expected == kept.Expected {
+					alike++
+				}
+			}
+		}
+	}
+	if 2*alike < all {
+		t.Errorf("only %d of %d numbers are alike", alike, all)
+	}
+	// One of many is far from them: but for the powers of two, nothing tells how far.
+	far := func(x int) Trait {
+		return column(t, append(generate(120, func(i int) string { return fmt.Sprint(1_000_000 + 977*i) }), fmt.Sprint(x)), map[string]Override{"a": {Type: TypeNumber}})
+	}
+	if one, other := far(7_021_351_605), far(4_500_000_000); one.Numbers.told() != other.Numbers.told() || one.Expected != other.Expected || one.Numbers.SD != 0 {
+		t.Errorf("%+v %v, and of another %+v %v", one.Numbers, one.Expected, other.Numbers, other.Expected)
+	}
+}
+
+// told is what is kept beside the powers of two.
+func (n Numbers) told() Numbers {
+	n.Min, n.Max = 0, 0
+	return n
 }
 
 func TestLevelsAreTheMostFrequentThenByName(t *testing.T) {
@@ -372,7 +428,7 @@ func TestANumberOfOneUserIsNotKept(t *testing.T) {
 			t.Fatal("nothing is kept")
 		}
 		own := s.Traits[1]
-		if own.Path != "own" || own.Type != TypeNumber && own.Type != TypeDate || own.Numbers.P50 == 0 {
+		if own.Path != "own" || own.Type != TypeNumber && own.Type != TypeDate || own.Numbers.Min == 0 {
 			t.Fatalf("%s: %+v", number, own)
 		}
 		asOf := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -384,6 +440,27 @@ func TestANumberOfOneUserIsNotKept(t *testing.T) {
 			if diff := cmp.Diff(s.Encoder(asOf).Dimensions(), as.Encoder(asOf).Dimensions()); diff != "" {
 				t.Errorf("%s, %s: other dimensions:\n%s", number, name, diff)
 			}
+		}
+	}
+}
+
+func TestAQuantileIsOfTenUsers(t *testing.T) {
+	near := func(xs ...float64) []float64 { return xs }
+	for _, c := range []struct {
+		sorted []float64
+		q      float64
+		want   float64
+	}{
+		{near(3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 9), 0, 3}, // ten have it
+		{near(7), 0.5, 7},
+		{near(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), 0.5, 6.5},
+		{near(9_000_238_217, 9_000_338_219, 9_000_438_220, 9_000_538_229, 9_000_638_231, 9_000_738_240, 9_000_838_251, 9_000_938_263, 9_001_038_270, 9_001_138_289), 0.5, 9_000_690_000},
+		{near(-1, -1, -1, -1, -1, 1, 1, 1, 1, 1.001), 0.5, 0},
+		{near(-1e150, 0, 0, 0, 0, 0, 0, 0, 0, 1e150), 0.5, 0},
+		{near(1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310, 1e-310+5e-324), 0.5, 0},
+	} {
+		if got := SharedQuantile(c.sorted, c.q); got != c.want {
+			t.Errorf("SharedQuantile(%v, %v) = %v, not %v", c.sorted, c.q, got, c.want)
 		}
 	}
 }

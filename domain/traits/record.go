@@ -18,14 +18,12 @@ const (
 
 // Recorded returns the schema as it is kept in the log, where it outlives the
 // people that it was learnt from: without the levels that only few of them
-// share and the number that everybody has alike, who may be one, its extremes
-// rounded outwards to powers of two, and small enough to
+// share, its extremes rounded outwards to powers of two, and small enough to
 // be one event. Whoever uses a schema uses this form, so that the log
 // holds exactly what was used.
 func (s Schema) Recorded() Schema {
 	kept := make([]Trait, len(s.Traits))
 	for i, t := range s.Traits {
-		t.Numbers = t.Numbers.unnamed()
 		t.Numbers.Min, t.Numbers.Max = -outwards(-t.Numbers.Min), outwards(t.Numbers.Max)
 		t.Levels = t.Shared()
 		kept[i] = t
@@ -40,9 +38,8 @@ func (s Schema) Recorded() Schema {
 }
 
 // Kept returns the schema as a run keeps it, so that others can be read as its users
-// were: what participates, in the same dimensions, without the number that everybody has
-// alike and the names of levels that only few share, whose users count as holding a rare
-// one. It is false where that is more
+// were: what participates, in the same dimensions, without the names of levels that only
+// few share, whose users count as holding a rare one. It is false where that is more
 // than MaxRecorded.
 func (s Schema) Kept() (kept Schema, ok bool) {
 	kept = s
@@ -51,7 +48,6 @@ func (s Schema) Kept() (kept Schema, ok bool) {
 		if !t.Participates() {
 			continue
 		}
-		t.Numbers = t.Numbers.unnamed()
 		if t.Numbers.Min != t.Numbers.Max {
 			t.Numbers.Min, t.Numbers.Max = -outwards(-t.Numbers.Min), outwards(t.Numbers.Max)
 		} else {
@@ -75,15 +71,6 @@ func Decode(recorded []byte) (s Schema, err error) {
 		return Schema{}, fmt.Errorf("decode a trait schema: %w", err)
 	}
 	return s, nil
-}
-
-// unnamed returns the numbers without their quantiles where all are the same: then
-// they have no span and no scale, so that nothing is measured by them.
-func (n Numbers) unnamed() Numbers {
-	if n.SD == 0 && n.P1 == n.P99 {
-		n.P1, n.P25, n.P50, n.P75, n.P99 = 0, 0, 0, 0, 0
-	}
-	return n
 }
 
 // Shared are the levels that at least MinHolders sampled users hold.

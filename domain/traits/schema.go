@@ -38,8 +38,8 @@ type Schema struct {
 }
 
 // Edition is the form of what is learnt now. A schema of an older one lacks
-// something that comparisons need, and is learnt anew.
-const Edition = 3 // 1 told what is to be expected of two users, 2 how values are read, 3 counts nothing that neither has said
+// something that comparisons need, or keeps too much, and is learnt anew.
+const Edition = 4 // 1 told what is to be expected of two users, 2 how values are read, 3 counts nothing that neither has said, 4 tells nobody's number
 
 // Trait is one path of a schema.
 type Trait struct {
@@ -71,8 +71,7 @@ type Level struct {
 	Count int    `json:"count"` // sampled users that hold it
 }
 
-// Numbers describes the sampled values of a number or a date. Quantiles are
-// interpolated between neighbours.
+// Numbers describes the sampled values of a number or a date, as describeNumbers keeps them.
 type Numbers struct {
 	Min   float64 `json:"min"`
 	P1    float64 `json:"p1"`

@@ -28,14 +28,16 @@ func findSeries(traits []Trait, columns map[string][]Value) {
 			continue
 		}
 		var values []float64
+		users := math.MaxInt
 		for _, i := range places {
+			users = min(users, traits[i].Known)
 			for _, raw := range columns[traits[i].Path] {
 				if v, ok := traits[i].convert(raw); ok {
 					values = append(values, v.Number)
 				}
 			}
 		}
-		common := describeNumbers(values)
+		common := describeNumbers(values, users, TypeNumber)
 		for _, i := range places {
 			traits[i].Series = common
 		}

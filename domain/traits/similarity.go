@@ -33,7 +33,8 @@ func (t Trait) Similarity(a, b Value) float64 {
 
 // expect is how alike two random users are among those who have the trait, which
 // is what a comparison takes where one of two has not; 0 where nobody can be
-// compared.
+// compared. It is as fine as one of them allows: who knows the values of all others cannot
+// find the last one by it.
 func (t Trait) expect(values []Value) float64 {
 	number := t.Type == TypeNumber || t.Type == TypeDate
 	if t.Type == TypeExcluded || number && !(t.Numbers.Span() > 0) {
@@ -51,7 +52,8 @@ func (t Trait) expect(values []Value) float64 {
 		sum += t.Similarity(known[a], known[b])
 		n++
 	}
-	return sum / float64(max(n, 1))
+	users := float64(max(len(known), 1))
+	return math.Round(float64(users*(sum/float64(max(n, 1))))) / users
 }
 
 // Jaccard is the share of the members of two sorted sets that both have; two empty
