@@ -114,7 +114,11 @@ func draw(of []source, n, m int, random *splitmix.Source, changed int, change fl
 			slices.Sort(numbers)
 			older.Traits = append(older.Traits, binned(t, numbers, missing))
 		} else {
-			older.Traits = append(older.Traits, levelled(t, held, n, missing))
+			all := map[string]int{} // there are others in the run
+			for level := range held {
+				all[level] = leastHolders
+			}
+			older.Traits = append(older.Traits, levelled(t, held, all, n, missing))
 		}
 		p := older.Traits[i].empty()
 		for range m {

@@ -37,7 +37,7 @@ type TraitProfile struct {
 	Path    string      `json:"path"`
 	Type    traits.Type `json:"type"`
 	Edges   []float64   `json:"edges,omitempty"`  // of number, and of date in days before the run's as-of: the end of each bin but the last
-	Levels  []string    `json:"levels,omitempty"` // of all other types: the most frequent, at most maxBins-1, each held by leastOfOwn users
+	Levels  []string    `json:"levels,omitempty"` // of all other types: the most frequent, at most maxBins-1, each held by leastOfOwn users, and by leastHolders of the run
 	Counts  []int       `json:"counts"`           // of each bin; of each level, and of all other levels
 	Missing int         `json:"missing"`
 	Users   int         `json:"users"` // that were counted; of a large cluster's numbers, a sample
@@ -98,12 +98,13 @@ func binned(t traits.Trait, sorted []float64, missing int) TraitProfile {
 	return p
 }
 
-// levelled profiles the levels that most users hold, ties by name.
-func levelled(t traits.Trait, held map[string]int, users, missing int) TraitProfile {
+// levelled profiles the levels that most users hold, ties by name. Of a level that fewer than
+// leastHolders of all hold, there would be no telling who holds it.
+func levelled(t traits.Trait, held, all map[string]int, users, missing int) TraitProfile {
 	p := TraitProfile{Path: t.Path, Type: t.Type, Counts: []int{}, Missing: missing, Users: users}
 	names := make([]string, 0, len(held))
 	for name, n := range held {
-		if n >= leastOfOwn {
+		if n >= leastOfOwn && all[name] >= leastHolders {
 			names = append(names, name)
 		}
 	}

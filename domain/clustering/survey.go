@@ -68,6 +68,7 @@ func Survey(ctx context.Context, q Question, users iter.Seq2[int, traits.Flat]) 
 type survey struct {
 	Question
 	reader   reader
+	units    []float64 // by dimension: what a standard deviation weighs
 	readings []reading // of the user at hand, by trait
 	groups   []group   // the clusters, and everybody last
 	random   splitmix.Source
@@ -97,6 +98,13 @@ type group struct {
 func newSurvey(q Question) *survey {
 	s := &survey{Question: q, reader: newReader(q.Schema, q.AsOf), random: draws(q.Seed, forProfile)}
 	s.readings = make([]reading, len(s.reader.traits))
+	weights := map[string]float64{}
+	for _, t := range s.reader.traits {
+		weights[t.Path] = t.Weight
+	}
+	for _, d := range q.Schema.Encoder(q.AsOf).Dimensions() {
+		s.units = append(s.units, math.Sqrt(weights[d.Path]))
+	}
 	levels := make([]map[string]uint64, len(s.readings))
 	for i := range levels {
 		levels[i] = map[string]uint64{}
@@ -143,11 +151,23 @@ func (s *survey) empty(p Profile, older Profile) (Profile, []frame) {
 	return p, frames
 }
 
-// profile is a cluster's profile without its traits and users.
+// profile is a cluster's profile without its traits, users and centroid.
 func (s *survey) profile(cluster int) Profile {
 	return Profile{
-		Schema: s.Schema.Version, Centroid: s.Result.Centroids[cluster], Spread: s.Result.Spreads[cluster], AsOf: s.reader.asOf,
+		Schema: s.Schema.Version, Spread: s.Result.Spreads[cluster], AsOf: s.reader.asOf,
 	}
+}
+
+// centroid is what is kept of a cluster's, as it outlives the users: of each dimension the sum
+// over all of them is as round as a standard deviation. Who knows all others finds no more of the
+// last one by it, nor of one who alone has a trait.
+func (s *survey) centroid(cluster int) []float32 {
+	kept, users := slices.Clone(s.Result.Centroids[cluster]), float64(max(1, s.groups[cluster].users))
+	for d := range min(len(kept), len(s.units)) {
+		unit := s.units[d] / users
+		kept[d] = float32(math.Round(float64(kept[d])/unit) * unit)
+	}
+	return kept
 }
 
 func (s *survey) count(cluster int, f traits.Flat) {
@@ -234,19 +254,19 @@ func (s *survey) conclude() Surveyed {
 	for c := range s.Result.K {
 		g := &s.groups[c]
 		p := s.profile(c)
-		p.Users, p.Total = g.users, all.users
+		p.Users, p.Total, p.Centroid = g.users, all.users, s.centroid(c)
 		p.Traits = make([]TraitProfile, 0, len(s.reader.traits))
 		for i, t := range s.reader.traits {
 			if numeric(t.Type) {
 				known, missing := g.sorted(i)
 				p.Traits = append(p.Traits, binned(t, known, missing))
 			} else {
-				p.Traits = append(p.Traits, levelled(t, g.held[i], g.users, g.missing[i]))
+				p.Traits = append(p.Traits, levelled(t, g.held[i], all.held[i], g.users, g.missing[i]))
 			}
 		}
 		done.Profiles = append(done.Profiles, p)
 		for i := range s.against[c] {
-			s.against[c][i].Users, s.against[c][i].Total = g.users, all.users
+			s.against[c][i].Users, s.against[c][i].Total, s.against[c][i].Centroid = g.users, all.users, p.Centroid
 		}
 	}
 	done.Labels, done.Cuts = s.labels(), s.cutting.cuts

@@ -341,6 +341,57 @@ func TestSensitiveTraitsAreNotLookedAt(t *testing.T) {
 	}
 }
 
+func TestWhatIsKeptOfAClusterTellsNobody(t *testing.T) {
+	users := shoppers(t, 200, draws(6))
+	say := func(i int, v traits.Value) { users[i].Values = append(users[i].Values, v) }
+	for i := range users {
+		town := "Lyon"
+		switch {
+		case i%2 == 1 && i < 12: // six
+			town = "Turin"
+		case i%2 == 1 && i < 32: // ten
+			town = "Graz"
+		}
+		say(i, traits.Value{Path: "town", Kind: traits.Text, Text: town})
+	}
+	say(1, traits.Value{Path: "cabin", Kind: traits.Geo, Number: 46.53, Lon: 8.13}) // one of the second half
+	say(2, traits.Value{Path: "cabin", Kind: traits.Geo, Number: 52.51, Lon: 13.41})
+	for i := range users {
+		slices.SortFunc(users[i].Values, func(v, w traits.Value) int { return strings.Compare(v.Path, w.Path) })
+	}
+	weight := 4.0
+	schema, result := traits.Infer(named(users), map[string]traits.Override{"age": {Weight: &weight}}), halves(200)
+	encoder := schema.Encoder(asOf)
+	dimensions := encoder.Dimensions()
+	for c := range result.K {
+		result.Centroids[c] = make([]float32, len(dimensions))
+		for i, u := range users {
+			if i%2 == c {
+				for d, x := range encoder.Append(nil, u) {
+					result.Centroids[c][d] += x / 100
+				}
+			}
+		}
+	}
+	kept := mustSurvey(t, Question{Schema: schema, AsOf: asOf, Result: result}, users).Profiles
+	for c, p := range kept {
+		for d, x := range p.Centroid {
+			sum, unit := 100*float64(x), 1.0
+			if dimensions[d].Path == "age" {
+				unit = 2
+			}
+			if whole := math.Round(sum/unit) * unit; math.Abs(sum-whole) > 1e-4 || math.Abs(sum-100*float64(result.Centroids[c][d])) > unit/2+1e-4 {
+				t.Errorf("cluster %d keeps %v of %v, where the sum is %v", c, sum, dimensions[d], 100*result.Centroids[c][d])
+			}
+		}
+		for _, of := range p.Traits {
+			if of.Path == "town" && (slices.Contains(of.Levels, "Turin") || slices.Contains(of.Levels, "Graz") != (c == 1)) {
+				t.Errorf("cluster %d names %v", c, of.Levels)
+			}
+		}
+	}
+}
+
 func TestDriftFromRunToRun(t *testing.T) {
 	users := shoppers(t, 2000, draws(4))
 	schema := traits.Infer(named(users), nil)
