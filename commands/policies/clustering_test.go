@@ -26,6 +26,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/seal"
@@ -792,4 +793,31 @@ func TestARunThatPanicsKeepsNoOtherFromItsTurn(t *testing.T) {
 			t.Errorf("in a minute the runs had turns: %v", turns)
 		}
 	})
+}
+
+func TestTheShapeOfARunTellsNoLevelThatFewHold(t *testing.T) {
+	of := func(holders int, town string) string {
+		s := traits.Infer(func(yield func(string, traits.Flat) bool) {
+			for i := range 40 {
+				said := "Lyon"
+				if i < holders {
+					said = town
+				}
+				if !yield(fmt.Sprint(i), traits.Flat{Values: []traits.Value{{Path: "town", Kind: traits.Text, Text: said}}}) {
+					return
+				}
+			}
+		}, nil)
+		hash, err := shape(s, time.Unix(0, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hash
+	}
+	if of(9, "Graz") != of(9, "Turin") {
+		t.Error("the town of nine users can be tried")
+	}
+	if of(10, "Graz") == of(10, "Turin") {
+		t.Error("two shapes have one hash")
+	}
 }

@@ -196,20 +196,26 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 	if failed != nil {
 		return schema, failed
 	}
-	shape, err := json.Marshal(struct {
-		Dimensions []traits.Dimension
-		Weights    map[string]float64
-	}{schema.Encoder(a.run.CreatedAt).Dimensions(), weights(schema)})
-	if err != nil {
+	if a.hash, err = shape(schema, a.run.CreatedAt); err != nil {
 		return schema, err
 	}
-	sum := sha256.Sum256(shape)
-	a.hash = hex.EncodeToString(sum[:8])
 	schema.Version = a.last.Completed.SchemaVersion
 	if a.hash != a.last.Completed.Schema {
 		schema.Version++
 	}
 	return schema, nil
+}
+
+// shape is a hash of what the places of a vector stand for. It is told, so a level that few hold
+// has no part in it: whoever guesses could try it.
+func shape(s traits.Schema, asOf time.Time) (string, error) {
+	kept, _ := s.Kept()
+	text, err := json.Marshal(struct {
+		Dimensions []traits.Dimension
+		Weights    map[string]float64
+	}{kept.Encoder(asOf).Dimensions(), weights(s)})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8]), err
 }
 
 func weights(s traits.Schema) map[string]float64 {
