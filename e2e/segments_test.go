@@ -673,11 +673,11 @@ func (a account) refuseLayerRules() {
 	}
 	a.send("POST", at+"/grants", map[string]any{"all": true})
 	body := map[string]any{"consent_layer_id": layer.ID, "limit": 100, "record": false}
-	if found := want[httpapi.ComputedMatches](a, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", body)); len(found.Data) != 27 { // the three that are least like have nothing in common
+	if found := want[httpapi.ComputedMatches](a, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", body)); len(found.Data) != 30 { // half of the 60, who are 30 and more
 		a.Errorf("%d matches under the layer", len(found.Data))
 	}
 	want[httpapi.ConsentLayer](a, http.StatusOK, a.send("PATCH", at, map[string]any{"match_rule": nil}))
-	if found := want[httpapi.ComputedMatches](a, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", body)); len(found.Data) != 56 {
+	if found := want[httpapi.ComputedMatches](a, http.StatusOK, a.send("POST", "/api/v1/users/ext:u0/matches", body)); len(found.Data) != 59 {
 		a.Errorf("%d matches under the layer without its rule", len(found.Data))
 	}
 }
