@@ -26,6 +26,7 @@ type roll struct {
 func (roll) Name() string   { return "roll" }
 func (roll) Version() int   { return 1 }
 func (roll) Schema() string { return `CREATE TABLE roll (client text NOT NULL, names int NOT NULL);` }
+
 func (roll) Options() projector.Options {
 	return projector.Options{
 		Verbatim: true,
