@@ -46,7 +46,9 @@ func (l layout) logFile() string { return filepath.Join(l.dir, "postgres.log") }
 func standIn(dir string) string { return "/var/tmp/kindred-" + shortHash(dir) }
 
 // place decides where the server that belongs to dir lives. That is dir itself,
-// unless PostgreSQL has to run as another account, which cannot reach dir.
+// unless PostgreSQL has to run as another account, which cannot reach dir. Where a
+// cluster was made it stays, whatever dir is open to since: beside it another,
+// empty one would be served.
 func place(ctx context.Context, dir string, log *slog.Logger) (layout, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -56,16 +58,43 @@ func place(ctx context.Context, dir string, log *slog.Logger) (layout, error) {
 		return layout{}, err
 	}
 	l, err := layoutIn(dir)
-	if err != nil || l.account.reaches(ctx, dir) {
+	if err != nil {
 		return l, err
 	}
 	instead := standIn(dir)
-	log.WarnContext(ctx, "the account that runs postgres cannot reach the data directory, using another",
+	made, err := clusterIn(dir)
+	if err != nil {
+		return layout{}, err
+	}
+	madeInstead, err := clusterIn(instead)
+	if err != nil {
+		return layout{}, err
+	}
+	reached := l.account.reaches(ctx, dir)
+	switch {
+	case ctx.Err() != nil:
+		return layout{}, ctx.Err() // the account was not asked
+	case reached && (made || !madeInstead):
+		return l, nil
+	case made:
+		return layout{}, fmt.Errorf("%s belongs to the account %s, which cannot reach it: let it walk through the directories above (chmod o+x)",
+			l.data(), l.account.name)
+	}
+	log.WarnContext(ctx, "the account that runs postgres cannot reach the data directory, or could not when the database was made, using another",
 		"account", l.account.name, "dir", dir, "instead", instead)
 	if err := makeOwned(instead, 0o711, l.account); err != nil {
 		return layout{}, err
 	}
 	return layoutIn(instead)
+}
+
+// clusterIn says whether there is a cluster in dir.
+func clusterIn(dir string) (bool, error) {
+	_, err := os.Stat(layout{dir: dir}.data())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func layoutIn(dir string) (layout, error) {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -81,13 +79,11 @@ func LocalExists(dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, place := range []string{dir, standIn(dir)} {
-		_, err := os.Stat(layout{dir: place}.data())
-		if err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return err == nil, err
-		}
+	there, err := clusterIn(dir)
+	if err != nil || there {
+		return there, err
 	}
-	return false, nil
+	return clusterIn(standIn(dir))
 }
 
 // LocalURL is the connection URL of the private server of dir that another process

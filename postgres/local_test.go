@@ -586,6 +586,64 @@ func TestRootUsesAnotherDirectoryWhereTheServersAccountCannotWalk(t *testing.T) 
 	}
 }
 
+func TestAClusterIsServedWhereItWasMade(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root changes accounts")
+	}
+	dir := newCluster(t)
+	local := start(t, dir)
+	ask(t, local, `CREATE TABLE kept AS SELECT 'yes' AS it`)
+	stop(t, local)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tryStart(t, dir); err == nil || !strings.Contains(err.Error(), "cannot reach it") {
+		t.Errorf("out of reach: %v", err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, start(t, dir), `SELECT it FROM kept`); got != "yes" {
+		t.Errorf("kept: %q", got)
+	}
+}
+
+func TestAClusterMadeElsewhereIsServedFromThere(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root changes accounts")
+	}
+	dir := pgtest.Dir(t)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	local := start(t, dir)
+	instead := filepath.Dir(ask(t, local, `SHOW data_directory`))
+	t.Cleanup(func() { os.RemoveAll(instead) })
+	ask(t, local, `CREATE TABLE kept AS SELECT 'yes' AS it`)
+	stop(t, local)
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	local = start(t, dir)
+	defer stop(t, local)
+	if got := ask(t, local, `SELECT it FROM kept`); got != "yes" {
+		t.Errorf("kept: %q", got)
+	}
+}
+
+func TestAStartThatIsBrokenOffLooksForNoOtherPlace(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	var said bytes.Buffer
+	_, err := postgres.StartLocal(ctx, pgtest.Dir(t), slog.New(slog.NewTextHandler(&said, nil)))
+	if !errors.Is(err, context.Canceled) || said.Len() > 0 {
+		t.Errorf("%v; said: %s", err, &said)
+	}
+}
+
 func TestTheServerSeesNothingOfOurEnvironment(t *testing.T) {
 	t.Setenv("KINDRED_MASTER_KEY", "a secret")
 	t.Setenv("PGPORT", "1") // nor do its settings come from there
