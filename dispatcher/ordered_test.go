@@ -12,6 +12,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // controlled is the facts of a subscription with controls.
@@ -152,6 +153,49 @@ func TestAPauseEndsAChainThatIsOnItsWay(t *testing.T) {
 	r.ended("cancelled", rereadAhead+18)
 	if n := got.Load(); n != 2 {
 		t.Errorf("%d are attempted", n)
+	}
+}
+
+func TestNoOutcomeIsRefusedWhileTheDatabaseIsSlow(t *testing.T) {
+	r := newFixture(t, Config{FirstAttempts: 2, Retries: 1})
+	client := r.client()
+	_, one := r.controlled(client, "http://a.example", event.EndpointControls{Ordered: true})
+	_, two := r.controlled(client, "http://b.example", event.EndpointControls{Ordered: true})
+	r.apply(append(one, two...)...)
+	r.apply(r.matches(client, maxChain)...)
+	jobs := r.claim(1)
+	if len(jobs) != 2*maxChain {
+		t.Fatalf("%d are claimed", len(jobs))
+	}
+	slow, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slow.Exec(t.Context(), `LOCK TABLE dispatch_attempts`); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorker(r.Dispatcher, r.Config.withDefaults())
+	w.outcomes = w.noting(t.Context())
+	var (
+		noting  sync.WaitGroup
+		refused atomic.Int64
+	)
+	for _, j := range jobs {
+		noting.Go(func() {
+			if _, err := w.outcomes.Ask(t.Context(), outcome{job: j, verdict: delivered, began: w.Now()}); err != nil {
+				refused.Add(1)
+			}
+		})
+	}
+	testkit.Eventually(t, "all but those of the first round wait", func() bool {
+		return w.outcomes.Waits()+int(refused.Load()) >= 2*maxChain-maxOutcomes
+	})
+	if err := slow.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	noting.Wait()
+	if n, left := refused.Load(), r.count(`SELECT count(*) FROM dispatch_queue`); n > 0 || left > 0 {
+		t.Errorf("%d are refused, %d are left", n, left)
 	}
 }
 

@@ -328,10 +328,12 @@ func (w *worker) noted(ctx context.Context, o outcome) {
 }
 
 // noting notes outcomes, many at once. While the database is away it tries again,
-// for noteFor or until stopping has ended.
+// for noteFor or until stopping has ended. All that can be in flight may wait: an
+// ordered endpoint ends a chain in one slot, and one whose outcome is refused stands
+// still until its lease has ended.
 func (w *worker) noting(stopping context.Context) *coalesce.Coalescer[outcome, struct{}] {
 	return &coalesce.Coalescer[outcome, struct{}]{
-		Most: maxOutcomes, Waiting: maxOutcomes + w.config.FirstAttempts + w.config.Retries, Timeout: noteFor,
+		Most: maxOutcomes, Waiting: maxOutcomes + (w.config.FirstAttempts+w.config.Retries)*maxChain, Timeout: noteFor,
 		Answer: func(ctx context.Context, batch []outcome) ([]struct{}, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -452,6 +454,7 @@ func (w *worker) noteHealthOnce(ctx context.Context, count bool) error {
 		successes, failures, begins = append(successes, a.success), append(failures, a.failure), append(begins, a.failing)
 	}
 	if _, err := w.Pool.Exec(ctx, upsertHealth, clients, webhooks, successes, failures, begins); err != nil {
+		w.health.giveBack(recent)
 		return fmt.Errorf("write the health of endpoints: %w", err)
 	}
 	return nil
