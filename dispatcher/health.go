@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -58,6 +59,24 @@ func (h *health) take() map[endpointKey]*answered {
 	taken := h.recent
 	h.recent = map[endpointKey]*answered{}
 	return taken
+}
+
+// giveBack keeps what could not be written down, beside what came since.
+func (h *health) giveBack(taken map[endpointKey]*answered) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for by, before := range taken {
+		since := h.recent[by]
+		switch {
+		case since != nil:
+			if since.success == nil && before.failing != nil {
+				since.failing = before.failing
+			}
+			since.success, since.failure = cmp.Or(since.success, before.success), cmp.Or(since.failure, before.failure)
+		case len(h.recent) < maxHealth:
+			h.recent[by] = before
+		}
+	}
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -420,6 +421,46 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 	}
 	if n := r.count(countFailing, at(130).Add(-failingLong)); n != 1 {
 		t.Errorf("%d endpoints have failed for long", n)
+	}
+}
+
+func TestHowReceiversAnsweredIsKeptUntilItIsWritten(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	away, err := pgxpool.NewWithConfig(t.Context(), r.pool.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	away.Close()
+	w := newWorker(r.replica(Config{}), Config{}.withDefaults())
+	by, at := endpointKey{client, webhook}, func(minute int) time.Time { return r.at.Add(time.Duration(minute) * time.Minute) }
+	w.health.observe(by, false, at(1))
+	if err := w.noteHealthOnce(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	for minute, accepted := range []bool{2: true, 3: false, 4: false} {
+		if minute < 2 {
+			continue
+		}
+		w.Pool = away
+		w.health.observe(by, accepted, at(minute))
+		if err := w.noteHealthOnce(t.Context(), false); err == nil {
+			t.Fatal("it was written")
+		}
+	}
+	w.Pool = r.pool
+	if err := w.noteHealthOnce(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	var success, failure, since time.Time
+	if err := r.pool.QueryRow(t.Context(), `SELECT last_success_at, last_failure_at, failing_since FROM dispatch_health WHERE webhook = $1`, webhook).
+		Scan(&success, &failure, &since); err != nil {
+		t.Fatal(err)
+	}
+	if !success.Equal(at(2)) || !failure.Equal(at(4)) || !since.Equal(at(3)) {
+		t.Errorf("success %v, failure %v, failing since %v", success, failure, since)
 	}
 }
 
