@@ -163,6 +163,12 @@ UPDATE dispatch_endpoints e SET skipped = e.skipped + s.skipped, filtered = e.fi
 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS s (client, webhook, skipped, filtered)
 WHERE e.client = s.client AND e.webhook = s.webhook`
 
+// lockEndpoints locks rows in the order in which those lock them who claim and note, so
+// that no two wait for each other.
+const lockEndpoints = `
+SELECT FROM dispatch_endpoints e JOIN unnest($1::text[], $2::text[]) AS t (client, webhook) ON e.client = t.client AND e.webhook = t.webhook
+ORDER BY e.client, e.webhook FOR NO KEY UPDATE OF e`
+
 // storeEndpoints writes what a batch changed. A removed one keeps neither its
 // address nor its secrets or headers. A change ends what its receiver asked to wait.
 func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error {
@@ -171,7 +177,17 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 		clients           []id.Client
 		idle              []id.Webhook
 		skipped, filtered []int64
+		owners, touched   []string
 	)
+	for _, e := range endpoints {
+		if !e.changedAt.IsZero() || e.Skipped+e.Filtered > 0 {
+			owners, touched = append(owners, string(e.Client)), append(touched, string(e.Webhook))
+		}
+	}
+	if len(touched) == 0 {
+		return nil
+	}
+	batch.Queue(lockEndpoints, owners, touched)
 	for _, e := range endpoints {
 		if e.changedAt.IsZero() {
 			if e.Skipped+e.Filtered > 0 {
@@ -196,9 +212,6 @@ func storeEndpoints(ctx context.Context, tx pgx.Tx, endpoints []*endpoint) error
 	}
 	if len(idle) > 0 {
 		batch.Queue(addSkipped, clients, idle, skipped, filtered)
-	}
-	if batch.Len() == 0 {
-		return nil
 	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("write endpoints: %w", err)

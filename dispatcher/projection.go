@@ -109,10 +109,10 @@ func (b *enqueuing) store(ctx context.Context, tx pgx.Tx) error {
 	if err := b.flush(ctx, tx); err != nil {
 		return err
 	}
-	if err := b.moveClocks(ctx, tx); err != nil {
+	if err := storeEndpoints(ctx, tx, b.endpoints); err != nil {
 		return err
 	}
-	if err := storeEndpoints(ctx, tx, b.endpoints); err != nil {
+	if err := b.moveClocks(ctx, tx); err != nil {
 		return err
 	}
 	if err := b.naming.store(ctx, tx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 var (
@@ -68,6 +70,43 @@ func (r *fixture) fates() (sent, stopped []id.Event) {
 		}
 	}
 	return sent, stopped
+}
+
+func TestEndpointsAreLockedInOneOrder(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	one, first := r.subscribe(client, "http://a.example", "")
+	two, second := r.subscribe(client, "http://b.example", "")
+	if one > two {
+		one, two = two, one
+	}
+	r.apply(first, second, r.recorded(client, event.WebhookPaused{Webhook: one}))
+	another, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := func(webhook id.Webhook) {
+		t.Helper()
+		if _, err := another.Exec(t.Context(), `SELECT FROM dispatch_endpoints WHERE webhook = $1 FOR NO KEY UPDATE`, webhook); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock(one)
+	var applying sync.WaitGroup
+	applying.Go(func() { // of the one that is paused it counts what it skips, the other it changes
+		r.apply(r.recorded(client, event.WebhookPaused{Webhook: two}), r.match(client))
+	})
+	testkit.Eventually(t, "the batch waits", func() bool {
+		return r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	})
+	lock(two)
+	if err := another.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	applying.Wait()
+	if n := r.count(`SELECT skipped FROM dispatch_endpoints WHERE webhook = $1`, one); n != 1 {
+		t.Errorf("%d are skipped", n)
+	}
 }
 
 func TestAPauseAndAnEventAreDecidedByTheirOrderInTheLog(t *testing.T) {
