@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -164,6 +165,29 @@ func TestAnEndpointIsDisabledByAFailureThatComesLateEnough(t *testing.T) {
 	r.apply(r.recorded(client, event.WebhookResumed{Webhook: webhook}))
 	if found := look(); len(found) != 0 {
 		t.Errorf("disabled by what was before it was resumed: %v", found)
+	}
+}
+
+func TestEndpointsOfOneClientKeepNoOthersFromBeingDisabled(t *testing.T) {
+	r := newFixture(t, Config{})
+	many, one := r.client(), r.client()
+	began := r.at.Add(time.Second)
+	fail := func(client id.Client, webhook string, since time.Time) {
+		r.exec(`INSERT INTO dispatch_endpoints (client, webhook, url, event_types, state, secrets, cancelled_through, changed_at, disable_after_seconds)
+			VALUES ($1, $2, '', '{}', 'active', '[]', '', $3, 60)`, client, webhook, r.at)
+		r.exec(`INSERT INTO dispatch_health (client, webhook, failing_since, last_failure_at) VALUES ($1, $2, $3, $4)`,
+			client, webhook, since, since.Add(time.Hour))
+	}
+	for i := range maxDisabled + 1 {
+		fail(many, "whk_"+strconv.Itoa(i), began)
+	}
+	fail(one, "whk_one", began.Add(time.Minute))
+	var found disabled
+	if err := DisableFailing(t.Context(), r.pool, &found); err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != maxDisabled || !slices.Contains(found, "whk_one") {
+		t.Errorf("%d are disabled, none of the other client", len(found))
 	}
 }
 

@@ -56,19 +56,20 @@ type EndpointsLog interface {
 const maxDisabled = 100
 
 // A failure disables, and not silence: the last one has to lie that long after the
-// first. A change of the subscription begins the time anew.
+// first. A change of the subscription begins the time anew. Clients take turns, and
+// theirs come in no order, so that those which cannot be paused keep back no other.
 const selectToDisable = `
 SELECT h.client, h.webhook, h.failing_since, e.changed_at
 FROM dispatch_health h JOIN dispatch_endpoints e ON e.client = h.client AND e.webhook = h.webhook
 WHERE h.failing_since IS NOT NULL AND e.state = 'active' AND e.disable_after_seconds > 0
 	AND h.last_failure_at >= greatest(h.failing_since, e.changed_at) + make_interval(secs => e.disable_after_seconds)
-ORDER BY h.failing_since LIMIT $1`
+ORDER BY row_number() OVER (PARTITION BY left(h.client, $2) ORDER BY random()) LIMIT $1`
 
 // DisableFailing has endpoints paused that have failed for as long as their owners
 // allow. What fails for one keeps no other waiting.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func DisableFailing(ctx context.Context, pool *pgxpool.Pool, log EndpointsLog) error {
-	rows, err := pool.Query(ctx, selectToDisable, maxDisabled)
+	rows, err := pool.Query(ctx, selectToDisable, maxDisabled, id.OwnerSize)
 	if err != nil {
 		return fmt.Errorf("list endpoints to disable: %w", err)
 	}

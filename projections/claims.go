@@ -55,11 +55,11 @@ func (Claims) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded)
 	return readmodel.Send(ctx, tx, "claims", &b)
 }
 
-const openClaims = `SELECT stream FROM open_claims WHERE reserved_at < $1 ORDER BY reserved_at LIMIT $2`
+// In no order, so that those which cannot be resolved keep back no other for long.
+const openClaims = `SELECT stream FROM open_claims WHERE reserved_at < $1 ORDER BY random() LIMIT $2`
 
 // OpenSince returns at most limit claims that were reserved before a moment
-// and are still open, the oldest first; none while the read model is yet to be
-// made.
+// and are still open; none while the read model is yet to be made.
 func (m Claims) OpenSince(ctx context.Context, before time.Time, limit int) ([]eventstore.Stream, error) {
 	rows, err := m.Pool.Query(ctx, openClaims, before, limit)
 	if projector.TablesMissing(err) {

@@ -19,6 +19,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 func everything() readmodel.Page { return readmodel.Page{Limit: 1000} }
@@ -640,7 +641,7 @@ func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 	}
 }
 
-func TestOpenClaimsAreToldTheOldestFirst(t *testing.T) {
+func TestEachOpenClaimIsToldInTurn(t *testing.T) {
 	t.Parallel()
 	w := projectionstest.New(t)
 	w.Follow(projections.Claims{})
@@ -654,16 +655,44 @@ func TestOpenClaimsAreToldTheOldestFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	claims := projections.Claims{Reader: w.Reader}
-	for limit, want := range map[int][]eventstore.Stream{
-		10: {"slug-1", "slug-4", "slug-3"}, 2: {"slug-1", "slug-4"},
-	} {
-		open := projectionstest.Must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt.Add(time.Microsecond), limit))
-		if diff := cmp.Diff(want, open); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
+	told := map[eventstore.Stream]bool{}
+	testkit.Eventually(t, "all that are open are told, one at a time", func() bool {
+		open := projectionstest.Must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt.Add(time.Microsecond), 1))
+		if len(open) != 1 {
+			t.Fatalf("told %v", open)
 		}
+		told[open[0]] = true
+		return len(told) == 3
+	})
+	if told["slug-2"] {
+		t.Error("one is told that is confirmed")
 	}
 	if early := projectionstest.Must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt, 10)); len(early) != 2 {
 		t.Errorf("open before the last was made: %v", early)
+	}
+}
+
+func TestClientsTakeTurnsWithSandboxesThatAreOver(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Sandboxes{})
+	over := time.Now()
+	add := func(client id.Client) id.Client {
+		sandbox := id.NextSandbox(w.IDs, client)
+		w.Record(client, "sandboxes", event.SandboxAdded{Sandbox: sandbox, Name: "ci", ExpiresAt: &over})
+		return sandbox
+	}
+	for range 20 {
+		add(w.Acme)
+	}
+	one := add(w.Bolt)
+	sandboxes := projections.Sandboxes{Reader: w.Reader}
+	for _, client := range []id.Client{w.Acme, w.Bolt} {
+		projectionstest.Must[[]projections.Sandbox](t)(sandboxes.List(t.Context(), client, false, readmodel.Page{Limit: 1})) // they are there
+	}
+	due := projectionstest.Must[map[id.Client]id.Client](t)(sandboxes.Due(t.Context(), over.Add(time.Second), 2))
+	if due[one] != w.Bolt || len(due) != 2 {
+		t.Errorf("the first two are %v, and do not take turns", due)
 	}
 }
 

@@ -101,8 +101,11 @@ func (m Sandboxes) Get(ctx context.Context, client id.Client, eventual bool, san
 	return readmodel.Only(found, err, fault.New(fault.Missing, "sandbox_unknown", "There is no such sandbox."))
 }
 
-// In no order, so that those which cannot be deleted keep back no other for long.
-const dueSandboxes = `SELECT client, id FROM sandboxes WHERE expires_at <= $1 ORDER BY random() LIMIT $2`
+// Clients take turns, and theirs come in no order, so that those which cannot be deleted
+// keep back no other for long.
+const dueSandboxes = `
+SELECT client, id FROM sandboxes WHERE expires_at <= $1
+ORDER BY row_number() OVER (PARTITION BY client ORDER BY random()), random() LIMIT $2`
 
 // Due returns sandboxes whose time is over, at most limit, each with the client beside
 // which it stands.

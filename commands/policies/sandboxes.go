@@ -11,7 +11,7 @@ import (
 const (
 	sandboxPause = time.Second
 	// limit: models | sandboxes that are deleted in one sweep, since their time is over | {sandboxBatch}
-	sandboxBatch   = 100
+	sandboxBatch   = 10          // which what is due meanwhile waits for: they come one after the other
 	sandboxTimeout = time.Minute // in which one is deleted, so that it keeps back no other
 	sandboxesActor = "policy:sandboxes"
 )
