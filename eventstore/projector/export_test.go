@@ -33,3 +33,8 @@ func (p *Progress) Known() []string {
 func Patience(prompt, applied bool, n int) time.Duration {
 	return (&leader{prompt: prompt, applied: applied}).patience(n)
 }
+
+// Behind tells tests what metrics say of records that wait for a projection.
+func (m *Metrics) Behind(name string, waiting []eventstore.Record, now time.Time) {
+	m.behind(name, waiting, now)
+}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kindred/eventstore"
 )
 
 // Metrics tell how the followers of this process do. A nil *Metrics counts
@@ -48,10 +50,19 @@ func (m *Metrics) leads(name string, leading bool) {
 	m.caughtUp(name) // the lag is the next leader's to tell
 }
 
-func (m *Metrics) behind(name string, events int, age time.Duration) {
-	if m != nil {
-		m.lagEvents.WithLabelValues(name).Set(float64(events))
-		m.lagSeconds.WithLabelValues(name).Set(max(0, age.Seconds()))
+// behind tells of what waits. The clock of a sandbox may be ahead, so the earliest time
+// counts; where all lie ahead, it is not known for how long they have waited.
+func (m *Metrics) behind(name string, waiting []eventstore.Record, now time.Time) {
+	if m == nil {
+		return
+	}
+	m.lagEvents.WithLabelValues(name).Set(float64(len(waiting)))
+	var age time.Duration
+	for _, r := range waiting {
+		age = max(age, now.Sub(r.RecordedAt))
+	}
+	if age > 0 {
+		m.lagSeconds.WithLabelValues(name).Set(age.Seconds())
 	}
 }
 

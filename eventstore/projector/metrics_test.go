@@ -4,9 +4,11 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/testkit"
 )
@@ -24,6 +26,19 @@ func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
 		"kindred_projection_leader": 1, "kindred_projection_events_total": 4, "kindred_projection_quarantined_clients": 1,
 		"kindred_projection_lag_events": 0, "kindred_projection_lag_seconds": 0,
 	})
+}
+
+func TestAClockThatIsAheadHidesNoLag(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	metrics, now := projector.NewMetrics(registry), time.Now()
+	at := func(d time.Duration) (r eventstore.Record) {
+		r.RecordedAt = now.Add(d)
+		return r
+	}
+	metrics.Behind("names_2", []eventstore.Record{at(30 * 24 * time.Hour), at(-5 * time.Minute), at(-time.Minute)}, now)
+	wantMetrics(t, registry, map[string]float64{"kindred_projection_lag_events": 3, "kindred_projection_lag_seconds": 300})
+	metrics.Behind("names_2", []eventstore.Record{at(30 * 24 * time.Hour)}, now)
+	wantMetrics(t, registry, map[string]float64{"kindred_projection_lag_events": 1, "kindred_projection_lag_seconds": 300})
 }
 
 // wantMetrics waits until the metrics of names are as they should be.

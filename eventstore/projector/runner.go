@@ -338,8 +338,8 @@ func (l *leader) patience(n int) time.Duration {
 }
 
 func (l *leader) observe(batch eventstore.Batch) {
-	if n := len(batch.Records); n > 0 {
-		l.Metrics.behind(l.projectionID, n, l.Now().Sub(batch.Records[0].RecordedAt))
+	if len(batch.Records) > 0 {
+		l.Metrics.behind(l.projectionID, batch.Records, l.Now())
 	}
 }
 

@@ -140,7 +140,7 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 			return err
 		}
 		for i, record := range batch.Records {
-			f.Runner.Metrics.behind(f.projectionID, len(batch.Records)-i, f.Runner.Now().Sub(record.RecordedAt))
+			f.Runner.Metrics.behind(f.projectionID, batch.Records[i:], f.Runner.Now())
 			if err := f.pass(ctx, record); err != nil {
 				return err
 			}
