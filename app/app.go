@@ -347,5 +347,5 @@ func processName() string {
 // on cannot be reached just now.
 func isUnavailable(err error) bool {
 	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, coalesce.ErrBusy) || errors.Is(err, seal.ErrLost) || errors.Is(err, seal.ErrEpoch) ||
-		errors.Is(err, context.DeadlineExceeded) || pgUnavailable(err)
+		errors.Is(err, seal.ErrMaster) || errors.Is(err, context.DeadlineExceeded) || pgUnavailable(err)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/fault"
+	"kindred/eventstore/seal"
 	"kindred/postgres/pgtest"
 )
 
@@ -25,6 +26,14 @@ func TestTroubleOfTheDatabasePasses(t *testing.T) {
 	}
 	if isUnavailable(errors.New("other")) {
 		t.Error("anything passes")
+	}
+}
+
+func TestAMasterKeyThatIsMissingPasses(t *testing.T) {
+	t.Parallel()
+	f := classify(t.Context(), fmt.Errorf("seal: %w", seal.ErrMaster))
+	if f == nil || f.Code != "unavailable" {
+		t.Errorf("got %+v", f)
 	}
 }
 

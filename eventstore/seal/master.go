@@ -66,9 +66,10 @@ func (m MasterKeys) cipher(name string) (cipher.AEAD, error) {
 	c, found := m.ciphers[name]
 	if !found {
 		return nil, fmt.Errorf("%w: keys are wrapped under master key %q, which is not configured; add it to the list",
-			errNoMaster, name)
+			ErrMaster, name)
 	}
 	return c, nil
 }
 
-var errNoMaster = errors.New("a master key is missing")
+// ErrMaster: a master key is not configured here.
+var ErrMaster = errors.New("a master key is missing")

@@ -360,6 +360,15 @@ func TestRewrapTouchesRootKeysOnly(t *testing.T) {
 	}
 }
 
+func TestAMasterKeyThatIsNotConfiguredIsMissed(t *testing.T) {
+	v, keys := prepared(t)
+	box := sealed(t, v, "plain")
+	other := seal.New(keys, master(t, masterText("b", 2)), rand.Reader)
+	if _, err := other.Open(t.Context(), user, place, box); !errors.Is(err, seal.ErrMaster) || !strings.Contains(err.Error(), `"a"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestRewrapOfManyGoesOnToTheEnd(t *testing.T) {
 	_, keys := prepared(t)
 	old := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
