@@ -61,8 +61,8 @@ func (e environ) command(c cobra.Command, run func(context.Context, *call) error
 	})
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		err := run(cmd.Context(), &call{options: o, Command: cmd, args: args, out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()})
-		if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
-			return nil // it was interrupted, which is how some of these end
+		if interrupted(cmd.Context(), err) {
+			return errInterrupted
 		}
 		if refused := (*kindred.Error)(nil); errors.As(err, &refused) && refused.Code == kindred.CodeInvalidSession {
 			return fmt.Errorf("the login of the profile %s has ended: kindred login", o.name())
@@ -70,6 +70,23 @@ func (e environ) command(c cobra.Command, run func(context.Context, *call) error
 		return plain(err)
 	}
 	return &c
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// interrupted says whether a command fails since its user ends it.
+func interrupted(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Canceled)
+}
+
+// untilInterrupted runs what goes on until its user ends it.
+func untilInterrupted(run func(context.Context, *call) error) func(context.Context, *call) error {
+	return func(ctx context.Context, c *call) error {
+		if err := run(ctx, c); !interrupted(ctx, err) {
+			return err
+		}
+		return nil
+	}
 }
 
 // call is one run of a command.

@@ -2,6 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,6 +181,64 @@ func TestEveryTypeOfEventHasAStory(t *testing.T) {
 	}
 	if _, err := typesOf([]string{string(kindred.EventTypeMatchComputed), "user.created"}); err == nil || !strings.Contains(err.Error(), "user.created") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestWhatIsInterruptedHasNotDoneItsWork(t *testing.T) {
+	asked, over := make(chan struct{}, 10), make(chan struct{})
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		asked <- struct{}{}
+		<-over
+	}))
+	defer service.Close()
+	defer close(over)
+	people := filepath.Join(t.TempDir(), "people.ndjson")
+	if err := os.WriteFile(people, []byte(`{"external_id":"u1"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line, fails := range map[string]bool{"users import " + people: true, "sandboxes list": true, "events": true, "events --follow": false} {
+		c, _ := root(t, map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "KINDRED_URL": service.URL, "KINDRED_API_KEY": "kin_test_key"})
+		c.SetArgs(strings.Fields(line))
+		ctx, interrupt := context.WithCancel(t.Context())
+		go func() { <-asked; interrupt() }()
+		if err := c.ExecuteContext(ctx); (err != nil) != fails {
+			t.Errorf("%s, interrupted, ends with %v", line, err)
+		}
+		interrupt()
+	}
+}
+
+func TestALoginIsInterruptedWhileItAsks(t *testing.T) {
+	in, typing := io.Pipe() // where nobody types
+	defer typing.Close()
+	for _, line := range []string{"login", "login --email ada@example.com"} {
+		c, _ := root(t, map[string]string{"XDG_CONFIG_HOME": t.TempDir()})
+		c.SetIn(in)
+		c.SetArgs(strings.Fields(line))
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		if err := c.ExecuteContext(ctx); !errors.Is(err, errInterrupted) {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+func TestAReceiverThatSwitchesProtocolsHoldsUpNothing(t *testing.T) {
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: nothing\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until the other end closes it
+	}))
+	defer receiver.Close()
+	status, err := newForwarder(receiver.URL, "secret", "").deliver(t.Context(), &kindred.Event{ID: "evt_1", Type: kindred.EventTypeMatchComputed, Body: []byte("{}")})
+	if status != http.StatusSwitchingProtocols || err != nil {
+		t.Errorf("%d %v", status, err)
 	}
 }
 

@@ -76,6 +76,9 @@ there are. To go on later, pass the id of the last event to --after.`,
 		}
 		shown := 0
 		for event, err := range events {
+			if follow && interrupted(ctx, err) {
+				return nil
+			}
 			if err != nil {
 				return err
 			}

@@ -37,7 +37,7 @@ KINDRED_LISTEN_SECRET. It begins with the events that happen from now on.`,
   kindred listen --forward-to http://localhost:3000/hooks --events match.computed,clustering.completed
   kindred listen --forward-to http://localhost:3000/hooks --after evt_… --json`,
 		Args: cobra.NoArgs,
-	}, func(ctx context.Context, c *call) error {
+	}, untilInterrupted(func(ctx context.Context, c *call) error {
 		target, err := forwardURL(to)
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ KINDRED_LISTEN_SECRET. It begins with the events that happen from now on.`,
 			return err
 		}
 		return c.forward(ctx, k.Events.Follow(ctx, params), newForwarder(target, secret, livemode))
-	})
+	}))
 	f := c.Flags()
 	f.StringVar(&to, "forward-to", "", "the URL of the receiver")
 	f.StringSliceVar(&names, "events", nil, "only events of these types (default: all)")
@@ -203,6 +203,9 @@ func (f *forwarder) deliver(ctx context.Context, e *kindred.Event) (status int, 
 		return 0, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return resp.StatusCode, nil // the body is the bare connection, which no time-out ends
+	}
 	_, _ = io.CopyN(io.Discard, resp.Body, largestReply) // so that the connection is used again
 	return resp.StatusCode, nil
 }

@@ -47,11 +47,11 @@ func login(ctx context.Context, c *call, email string) error {
 	}
 	in := &typed{from: c.InOrStdin(), to: c.errs}
 	if email == "" {
-		if email, err = in.line("E-mail address: "); err != nil {
+		if email, err = unlessInterrupted(ctx, func() (string, error) { return in.line("E-mail address: ") }); err != nil {
 			return err
 		}
 	}
-	password, err := in.hidden("Password: ")
+	password, err := in.hidden(ctx, "Password: ")
 	if err != nil {
 		return err
 	}
@@ -180,18 +180,44 @@ func (t *typed) line(prompt string) (string, error) {
 }
 
 // hidden reads a line that a terminal does not show.
-func (t *typed) hidden(prompt string) (string, error) {
+func (t *typed) hidden(ctx context.Context, prompt string) (string, error) {
 	terminal, ok := t.terminal()
 	if !ok {
-		return t.line(prompt)
+		return unlessInterrupted(ctx, func() (string, error) { return t.line(prompt) })
+	}
+	shown, err := term.GetState(int(terminal.Fd()))
+	if err != nil {
+		return "", err
 	}
 	fmt.Fprint(t.to, prompt)
-	text, err := term.ReadPassword(int(terminal.Fd()))
+	text, err := unlessInterrupted(ctx, func() ([]byte, error) { return term.ReadPassword(int(terminal.Fd())) })
+	if ctx.Err() != nil {
+		err = errors.Join(ctx.Err(), term.Restore(int(terminal.Fd()), shown))
+	}
 	fmt.Fprintln(t.to)
 	if err == nil && len(text) == 0 {
 		err = fmt.Errorf("%s nothing was given", prompt)
 	}
 	return string(text), err
+}
+
+// unlessInterrupted reads what may never come. What goes on reading ends with the process.
+func unlessInterrupted[T any](ctx context.Context, read func() (T, error)) (got T, err error) {
+	type answer struct {
+		got T
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		got, err := read()
+		answers <- answer{got, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.got, a.err
+	case <-ctx.Done():
+		return got, ctx.Err()
+	}
 }
 
 func (t *typed) terminal() (*os.File, bool) {

@@ -76,7 +76,10 @@ func (e environ) createSandboxCommand() *cobra.Command {
 }
 
 func deleteSandbox(ctx context.Context, c *call, k *kindred.Client) error {
-	return k.Sandboxes.Delete(ctx, c.args[0])
+	if err := k.Sandboxes.Delete(ctx, c.args[0]); err != nil || !c.json {
+		return err
+	}
+	return c.print(map[string]string{"deleted": c.args[0]})
 }
 
 func (e environ) clockCommand() *cobra.Command {

@@ -227,7 +227,7 @@ func (e environ) followSegmentCommand() *cobra.Command {
 with a line "again".`,
 		Example: "  kindred segments follow seg_… --json | your-audience-sync",
 		Args:    cobra.ExactArgs(1),
-	}, connected(followSegment))
+	}, untilInterrupted(connected(followSegment)))
 }
 
 // followWait is for how many seconds it waits for more changes in one request.
