@@ -26,6 +26,7 @@ import (
 // exit code.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
 	lines := &logLines{out: os.Stderr}
 	log.SetFlags(0)
 	log.SetOutput(libraryLog{newLogger(lines, os.Getenv)})

@@ -3,9 +3,54 @@ package cli
 import (
 	"bytes"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"kindred/testkit"
 )
+
+const asMain = "KINDRED_TEST_MAIN" // the test is the command line itself
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		os.Exit(Main())
+	}
+	os.Exit(m.Run())
+}
+
+func TestASecondSignalEndsWhatDoesNotHeedTheFirst(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys")
+	if err := syscall.Mkfifo(keys, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(os.Args[0], "history", "verify", "--jwks", keys, "-")
+	command.Env = append(os.Environ(), asMain+"=yes")
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	defer func() { _ = command.Process.Kill() }()    // it may have ended
+	writer, err := os.OpenFile(keys, os.O_WRONLY, 0) // once it reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close() // which writes nothing
+	testkit.Eventually(t, "it ends", func() bool {
+		_ = command.Process.Signal(syscall.SIGTERM) // it may have ended
+		select {
+		case err := <-ended:
+			return err != nil
+		default:
+			return false
+		}
+	})
+}
 
 func TestHelpAboutNothingIsRefused(t *testing.T) {
 	t.Parallel()

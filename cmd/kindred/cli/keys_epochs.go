@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +36,10 @@ func (e environ) snapshotCommand() *cobra.Command {
 			if err != nil {
 				return errors.New("--recipient must be one of age, age1…")
 			}
+			if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) { // or it would be told after the dump
+				return cmp.Or(err, fmt.Errorf("%s is there already", to))
+			}
+			told := e.out
 			return e.with(func(ctx context.Context, f *app.App) error {
 				release, err := f.Epochs.Hold(ctx)
 				if err != nil {
@@ -41,6 +47,8 @@ func (e environ) snapshotCommand() *cobra.Command {
 				}
 				defer release()
 				if len(command) > 0 {
+					told = cmd.ErrOrStderr() // standard output may be the dump
+
 					run := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // it is the operator's own
 					run.Stdin, run.Stdout, run.Stderr = os.Stdin, cmd.OutOrStdout(), cmd.ErrOrStderr()
 					if err := run.Run(); err != nil {
@@ -51,7 +59,7 @@ func (e environ) snapshotCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(e.out, "%d epoch keys are in %s.\n", n, to)
+				_, err = fmt.Fprintf(told, "%d epoch keys are in %s.\n", n, to)
 				return err
 			})(cmd, nil)
 		},

@@ -33,7 +33,16 @@ func (e environ) serveCommand() *cobra.Command {
 			floor := make([]byte, heapFloor) // never touched: it takes no memory itself
 			forget(floor)
 			defer runtime.KeepAlive(floor)
-			return app.Serve(cmd.Context(), config, e.logger, app.Hashing{Cores: e.cores}, func(at app.Config) { greet(e.out, at) })
+			served := false
+			err = app.Serve(cmd.Context(), config, e.logger, app.Hashing{Cores: e.cores}, func(at app.Config) {
+				served = true
+				greet(e.out, at)
+			})
+			if err != nil && !served && cmd.Context().Err() != nil { // what was broken off has not failed
+				e.logger.InfoContext(cmd.Context(), "stopped before it served", "error", err)
+				return nil
+			}
+			return err
 		},
 	}
 }

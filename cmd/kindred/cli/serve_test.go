@@ -2,10 +2,25 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"net"
 	"strings"
 	"testing"
 )
+
+func TestAStartThatIsInterruptedHasNotFailed(t *testing.T) {
+	t.Parallel()
+	settings := map[string]string{"KINDRED_LISTEN": "127.0.0.1:0", "KINDRED_DATA_DIR": t.TempDir()}
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	var said bytes.Buffer
+	command := newEnviron(func(name string) string { return settings[name] }, io.Discard, &said).serveCommand()
+	command.SetArgs([]string{})
+	if err := command.ExecuteContext(ctx); err != nil || !strings.Contains(said.String(), "stopped before it served") {
+		t.Errorf("%v; it said %q", err, &said)
+	}
+}
 
 // Who misspells a setting is told, whatever else is wrong.
 func TestServingWarnsOfWhatIsNoSetting(t *testing.T) {
