@@ -268,6 +268,49 @@ func TestTheAccountOfASandboxIsBesideIt(t *testing.T) {
 	}
 }
 
+// What was typed for one client is not done to another, in which another tab has signed in meanwhile.
+func TestAFormThatWasShownForAnotherClientIsRefused(t *testing.T) {
+	t.Parallel()
+	pages := pagesOf(t)
+	send := func(path, contentType, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", contentType)
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+			"/api/v1/users": kindred.User{ID: "usr_1"}, "/api/v1/clients/cli_1": map[string]any{"id": "cli_1"}, "/api/v1/traits": map[string]any{}, "/api/v1/users/import": kindred.Import{ID: "imp_1"},
+		})
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
+		return w
+	}
+	for path, form := range map[string]string{"/console/users": "external_id=ann", "/console/settings": "name=Acme&min_score=0.5", "/console/traits": "path=age"} {
+		const typed = "application/x-www-form-urlencoded"
+		if w := send(path, typed, form+"&key=cli_1.KEY"); w.Code != http.StatusSeeOther {
+			t.Errorf("%s of this client: %d %s", path, w.Code, w.Body)
+		}
+		w := send(path, typed, form+"&key=cli_2.KEY")
+		if text := w.Body.String(); w.Code != http.StatusConflict || !strings.Contains(text, say("problem.this_form_is_of")) || !strings.Contains(text, `name="key" value="cli_2.KEY"`) {
+			t.Errorf("%s of another client: %d %s", path, w.Code, text)
+		}
+	}
+	for key, status := range map[string]int{"cli_1.KEY": http.StatusSeeOther, "cli_2.KEY": http.StatusConflict} {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		if err := form.WriteField("key", key); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := form.CreateFormFile("file", "people.ndjson"); err != nil {
+			t.Fatal(err)
+		}
+		if err := form.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if w := send("/console/users/import", form.FormDataContentType(), body.String()); w.Code != status {
+			t.Errorf("a file, by the key %s: %d %s", key, w.Code, w.Body)
+		}
+	}
+}
+
 // The header of a CSV file is a line of the API's, and nobody.
 func TestTheHeaderOfAFileIsNotCounted(t *testing.T) {
 	t.Parallel()

@@ -154,6 +154,9 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 		p := &page{Console: s, w: w, r: r, calls: &calls{}}
 		err := p.identify() //nolint:contextcheck // a page has its request's
 		if err == nil {
+			err = p.ofThisClient(p.form("key"))
+		}
+		if err == nil {
 			err = do(p)
 		}
 		if err != nil {
@@ -162,10 +165,25 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 	}
 }
 
+// errOfAnother: a form was shown for another client than the one that its sender is in by now.
+var errOfAnother = errors.New("the form is of another client")
+
+// ofThisClient refuses a form whose key is of another client, or of another sandbox: in another tab its sender has signed
+// in elsewhere, or left the sandbox. The paths of most forms name what they change by an id, and that no other client has.
+func (p *page) ofThisClient(key string) error {
+	if client, _, found := strings.Cut(key, "."); found && client != p.who.Client {
+		return errOfAnother
+	}
+	return nil
+}
+
 // fail shows an error in the place of a page. Who is signed in no more signs in again; what
 // was typed is kept, but for a form of a sandbox, which would be sent to what is live.
 func (p *page) fail(err error) {
 	what := problemOf(err)
+	if errors.Is(err, errOfAnother) {
+		what = &Problem{Status: http.StatusConflict, Title: say("problem.this_form_is_of"), Detail: say("problem.go_back_there"), Again: p.typed()}
+	}
 	if what.Status != http.StatusUnauthorized && !errors.Is(err, errSignedOut) {
 		p.problem(what)
 		return
@@ -250,7 +268,7 @@ func (p *page) write(status int, name string, v view) {
 		v.Form = p.r.URL.Query()
 	}
 	if v.Key = v.Form.Get("key"); v.Key == "" || v.Problem == nil {
-		v.Key = p.NewKey()
+		v.Key = p.who.Client + "." + p.NewKey()
 	}
 	p.render(p.w, p.r, status, name, v)
 }

@@ -168,6 +168,9 @@ func (p *page) typedTraits() (map[string]any, error) {
 	return traits, nil
 }
 
+// longestKey bounds what is read of the key of a form with a file, in bytes.
+const longestKey = 255
+
 // importUsers sends a file on while the browser still sends it.
 func (p *page) importUsers() error {
 	file, options, err := p.chosenFile()
@@ -215,6 +218,15 @@ func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
 		part, err := form.NextPart()
 		if err != nil {
 			return nil, nil, none
+		}
+		if part.FormName() == "key" {
+			key, err := io.ReadAll(io.LimitReader(part, longestKey))
+			if err != nil {
+				return nil, nil, none
+			}
+			if err := p.ofThisClient(string(key)); err != nil {
+				return nil, nil, err
+			}
 		}
 		if part.FormName() != "file" || part.FileName() == "" {
 			continue
