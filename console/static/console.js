@@ -125,11 +125,16 @@ for (const choice of document.querySelectorAll("select[data-go]")) {
 const live = document.querySelector("[data-live]");
 if (live && "EventSource" in window) {
   const list = live.querySelector("tbody"), state = document.querySelector("[data-live-state]");
-  let source;
+  let source, again;
   const follow = () => {
+    source?.close();
+    clearTimeout(again);
     source = new EventSource("/console/live" + (live.dataset.after ? "?after=" + encodeURIComponent(live.dataset.after) : ""));
     source.onopen = () => { state.textContent = words.live; };
-    source.onerror = () => { state.textContent = words.not_connected_tries_again; };
+    source.onerror = () => {
+      state.textContent = words.not_connected_tries_again;
+      if (source.readyState === EventSource.CLOSED && !document.hidden) again = setTimeout(follow, 3000); // a browser tries no more after an answer that is no stream, as of a proxy
+    };
     source.onmessage = (e) => {
       const event = JSON.parse(e.data), row = document.createElement("tr");
       live.dataset.after = e.lastEventId;
@@ -144,6 +149,7 @@ if (live && "EventSource" in window) {
     };
   };
   document.addEventListener("visibilitychange", () => {
+    clearTimeout(again);
     if (document.hidden) source?.close(); else follow();
   });
   if (!document.hidden) follow();
