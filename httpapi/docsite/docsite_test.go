@@ -143,6 +143,7 @@ func TestASearchFindsSectionsBestFirst(t *testing.T) {
 		"segmant":             `/docs/segments`,
 		"delete user":         `/docs/guide#erase-a-user`,
 		"log out":             `/docs/guide#sign-up`,
+		"erase user":          `/docs/api#eraseUser`,
 	} {
 		results := search(t, site, query)
 		first := regexp.MustCompile(`<li><a href="([^"]*)"`).FindStringSubmatch(results)

@@ -70,7 +70,7 @@ var searchPage = template.Must(template.New("search").Parse(`<h1>Search</h1>
 `))
 
 // background are the pages that few look for: what is found elsewhere, too, stands before them.
-var background = regexp.MustCompile(`^/docs/(adr|architecture|changelog|contract|contributing|limits|performance|recipes)\b`)
+var background = regexp.MustCompile(`^/docs/(adr|architecture|changelog|contract|contributing|limits|performance|recipes|security)\b`)
 
 // shortest is how many letters of a word are looked for at least, and half of it, where all
 // of it stands nowhere.
