@@ -295,6 +295,38 @@ for (const scripts of [true, false]) test(`consent of so many that it takes more
   await context.close();
 });
 
+test("on paper nothing is cut off, nothing is left of a form, and times are said whole", async () => {
+  const { page, hand, close } = await opened(full.account);
+  const wrong = [];
+  await page.setViewportSize({ width: 718, height: 1000 }); // A4 within its margins
+  await page.emulateMedia({ media: "print" });
+  for (const at of ["", "users", "developers", "history", "settings", "clusters", "segments", `users/${full.user.id}`, `webhooks/${full.hook.id}`]) {
+    await hand.open(at);
+    const left = await fits(page);
+    left.push(...await page.evaluate(() => {
+      const shown = (selector) => Array.from(document.querySelectorAll(selector)).filter((e) => e.checkVisibility());
+      return [
+        ...shown("main input, main select, main textarea, main button").map((e) => `a field ${e.name} is left`),
+        ...shown("main .card").filter((card) => !card.matches(":has(svg), [data-later]") && card.innerText.trim() === card.querySelector("h2")?.innerText.trim()).map((card) => `of a card only “${card.innerText}” is left`),
+        ...shown("main time[title]").filter((time) => !getComputedStyle(time, "::after").content.includes("20")).map((time) => `a time is said as ${time.textContent}`),
+      ];
+    }));
+    if (left.length) wrong.push(`${at}: ${left.slice(0, 5).join(", ")}`);
+  }
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("events are followed again after an answer that is no stream, as of a proxy whose replica is gone", async () => {
+  const { page, hand, close } = await opened(full.account);
+  let asked = 0;
+  await page.route("**/console/live*", (route) => (++asked === 1 ? route.fulfill({ status: 502, body: "Bad Gateway" }) : route.continue()));
+  await hand.open("developers");
+  await eventually("the stream is open", () => page.evaluate(() => document.querySelector("[data-live-state]").textContent === "live"));
+  assert.equal(asked, 2);
+  await close();
+});
+
 test("a secret is gone after signing out, whichever button leads back", async () => {
   const { page, hand, close } = await opened(full.account);
   await hand.open("developers");
