@@ -37,7 +37,7 @@ type builder struct {
 
 type line struct {
 	Trait, Comparison, Value string
-	OneKey                   bool // the trait's name is one key, with its dots
+	Keys                     []string // of the trait, where some of them hold dots
 }
 
 // build is the builder of a page whose rule stands in the field back, and the rule that
@@ -65,7 +65,7 @@ func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builde
 		if l.Trait == "" {
 			continue
 		}
-		if l.OneKey, err = p.isOneKey(l.Trait); err != nil {
+		if l.Keys, err = p.dotted(l.Trait); err != nil {
 			return b, "", err
 		}
 		parts = append(parts, l.rule(types[l.Trait]))
@@ -73,34 +73,60 @@ func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builde
 	return b, strings.Join(parts, " && "), nil
 }
 
-// isOneKey says whether users have a trait that is named with dots, rather than one below
-// another: a path tells them apart no more.
-func (p *page) isOneKey(path string) (bool, error) {
-	if !strings.Contains(path, ".") {
-		return false, nil
+// mostDots bounds the dots of a path whose keys are asked for, by a preview for each way to read it.
+// limit: edge | dots of a trait's path of which the console's builder finds those in keys | {mostDots}
+const mostDots = 3
+
+// dotted are the keys of a trait of which some are named with dots, as users have it; nil where each dot stands between
+// two keys: a path tells them apart no more.
+func (p *page) dotted(path string) ([]string, error) {
+	names := strings.Split(path, ".")
+	ways := 1<<min(len(names)-1, mostDots) - 1
+	if len(names)-1 > mostDots {
+		ways = 1 // all of it is one key, or none is
 	}
-	preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: "has(traits[" + quoted(path) + "])"})
-	switch {
-	case err == nil:
-		return preview.Members > 0, nil
-	case problemOf(err).Field("rule") != "": // it may not be read: the rule itself is told so
-		return false, nil
+	for between := range ways { // a bit for each dot that stands between two keys: none, then others, but not all
+		keys := []string{names[0]}
+		for i, name := range names[1:] {
+			if between>>i&1 == 1 {
+				keys = append(keys, name)
+			} else {
+				keys[len(keys)-1] += "." + name
+			}
+		}
+		preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: "has(" + reference(keys) + ")"})
+		switch {
+		case err == nil && preview.Members > 0:
+			return keys, nil
+		case err != nil && problemOf(err).Field("rule") != "": // it may not be read: the rule itself is told so
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
 	}
-	return false, err
+	return nil, nil
+}
+
+// reference is a trait in a rule, by its keys.
+func reference(keys []string) string {
+	parts := []string{"traits"}
+	for _, key := range keys {
+		if plainName.MatchString(key) {
+			parts = append(parts, "."+key)
+		} else {
+			parts = append(parts, "["+quoted(key)+"]")
+		}
+	}
+	return strings.Join(parts, "")
 }
 
 // rule is a line as a rule.
 func (l line) rule(kind kindred.TraitType) string {
-	names := strings.Split(l.Trait, ".")
-	if l.OneKey {
-		names = []string{l.Trait}
+	keys := l.Keys
+	if keys == nil {
+		keys = strings.Split(l.Trait, ".")
 	}
-	for i, name := range names {
-		if names[i] = "." + name; !plainName.MatchString(name) {
-			names[i] = "[" + quoted(name) + "]"
-		}
-	}
-	at := "traits" + strings.Join(names, "")
+	at := reference(keys)
 	value := quoted(l.Value)
 	_, beyond := strconv.ParseFloat(l.Value, 64)
 	switch {

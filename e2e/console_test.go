@@ -360,11 +360,14 @@ func TestARuleIsBuiltOfWhatUsersHave(t *testing.T) {
 	a := shared(t).signUp()
 	b := a.signIn()
 	for _, external := range []string{"ann", "bob"} {
-		a.createUser(external, map[string]any{"dotted.name": "x", "at": map[string]any{"city": "Faro"}, "miles": json.Number("12345678901234567890")})
+		a.createUser(external, map[string]any{"dotted.name": "x", "at": map[string]any{"city": "Faro", "post.code.old": "8000"}, "miles.run": map[string]any{"total": "far"}, "v.w.x.y.z": "deep", "miles": json.Number("12345678901234567890")})
 	}
 	for _, test := range [][3]string{
 		{"dotted.name", "x", `traits["dotted.name"] == "x"`},
 		{"at.city", "Faro", `traits.at.city == "Faro"`},
+		{"at.post.code.old", "8000", `traits.at["post.code.old"] == "8000"`},
+		{"v.w.x.y.z", "deep", `traits["v.w.x.y.z"] == "deep"`},
+		{"miles.run.total", "far", `traits["miles.run"].total == "far"`},
 		{"miles", "12345678901234567890", "traits.miles == 12345678901234567890.0"},
 		{"miles", "45.", ""},
 		{"miles", "+45", ""},
