@@ -42,7 +42,8 @@ type endpointState struct {
 
 	ordered bool      // one slot at a time
 	most    int       // attempts a second; 0: no bound
-	paced   time.Time // when the next one may begin
+	paced   time.Time // when the next place in the rate is
+	begun   time.Time // when the last attempt began; not known without a rate
 	offered int       // slots of this round
 
 	failingSince time.Time // zero while it accepts
@@ -227,6 +228,21 @@ func (s *scheduler) pace(j job, now time.Time) (time.Duration, bool) {
 	}
 	e.paced = now.Add(wait + e.interval())
 	return wait, true
+}
+
+// begin begins an attempt at its place in the rate, or says in how long it may: where some were
+// late, as in a process that stood still, they do not begin together.
+func (s *scheduler) begin(j job, now time.Time) (wait time.Duration) {
+	e := s.endpoints[j.Webhook]
+	if j.Most == 0 {
+		return 0
+	}
+	next := e.begun.Add(time.Second / time.Duration(j.Most))
+	if next.After(now) {
+		return next.Sub(now)
+	}
+	e.begun = now
+	return 0
 }
 
 func (s *scheduler) take(kind attemptKind, e *endpointState) {

@@ -303,3 +303,33 @@ func TestANotificationTellsWhatIsNewOrToLook(t *testing.T) {
 		}
 	}
 }
+
+// A process stands still while attempts wait for their places in the rate: they are late, and do
+// not begin together.
+func TestLateAttemptsKeepToTheRate(t *testing.T) {
+	const most, still = 10, 650 * time.Millisecond
+	now := time.Now()
+	s := ready(Config{}, now, map[id.Client]int{"a": 1})
+	j := job{Webhook: "a/0", Most: most}
+	var wakes []time.Time
+	for range most {
+		wait, soon := s.pace(j, now)
+		if !soon {
+			t.Fatal("one is to go back")
+		}
+		wakes = append(wakes, now.Add(max(wait, still)))
+	}
+	var last time.Time
+	for len(wakes) > 0 {
+		now := slices.MinFunc(wakes, time.Time.Compare)
+		next := slices.Index(wakes, now)
+		if wait := s.begin(j, now); wait > 0 {
+			wakes[next] = now.Add(wait)
+			continue
+		}
+		if now.Sub(last) < time.Second/most {
+			t.Errorf("one begins %v after the one before", now.Sub(last))
+		}
+		last, wakes = now, slices.Delete(wakes, next, next+1)
+	}
+}

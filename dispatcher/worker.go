@@ -296,7 +296,12 @@ func (w *worker) deliver(ctx context.Context, j job) outcome {
 	if !soon {
 		return w.landed(outcome{job: j, began: w.Now(), verdict: returned, retryIn: wait})
 	}
-	_ = backoff.Sleep(ctx, wait) // ctx does not end
+	for begins := false; !begins; begins = wait == 0 {
+		_ = backoff.Sleep(ctx, wait) // ctx does not end
+		w.mu.Lock()
+		wait = w.scheduler.begin(j, w.Now())
+		w.mu.Unlock()
+	}
 	done := w.Metrics.started(j)
 	o := w.attempt(ctx, j)
 	done(o)
