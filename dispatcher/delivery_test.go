@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -446,6 +447,20 @@ func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURL(t *testing.T) {
 	fail()
 	if logged := text.String(); strings.Count(logged, "webhook endpoint has failed for long") != 1 || strings.Contains(logged, "hunter2") {
 		t.Errorf("logged: %s", logged)
+	}
+}
+
+// While the database is slow, a line for each would be a load of its own.
+func TestManyDeliveriesThatArePutBackAreALineInTheLog(t *testing.T) {
+	var text strings.Builder
+	w := newWorker(&Dispatcher{Logger: slog.New(slog.NewTextHandler(&text, nil))}, Config{}.withDefaults())
+	for range 1000 {
+		if o := w.putBack(t.Context(), outcome{job: job{Webhook: "w"}}, "of the test", errors.New("slow")); o.verdict != returned {
+			t.Fatal(o.verdict)
+		}
+	}
+	if lines := strings.Count(text.String(), "\n"); lines == 0 || lines > 100 {
+		t.Errorf("%d lines", lines)
 	}
 }
 

@@ -109,9 +109,13 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 	return o
 }
 
-// putBack ends a claim through no fault of the endpoint.
+// putBack ends a claim through no fault of the endpoint. While the database is slow that may be
+// many in a second, of which the log gets the number and one reason.
 func (w *worker) putBack(ctx context.Context, o outcome, why string, err error) outcome {
-	w.Logger.WarnContext(ctx, "delivery put back", "webhook_id", string(o.job.Webhook), "reason", why, "error", err)
+	w.putBacks.Add(1)
+	w.telling.Do(func() {
+		w.Logger.WarnContext(ctx, "deliveries put back", "deliveries", w.putBacks.Swap(0), "webhook_id", string(o.job.Webhook), "reason", why, "error", err)
+	})
 	o.verdict, o.retryIn = returned, pauseAfterTrouble
 	return o
 }

@@ -9,7 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"kindred/backoff"
 	"kindred/coalesce"
@@ -24,8 +27,10 @@ const (
 	restBetweenLooks = 3
 	// pauseAfterTrouble is how long to wait when the database or a secret cannot be reached.
 	pauseAfterTrouble = time.Second
+	// putBackTold is the least time between two lines of the log about deliveries that are put back.
+	putBackTold = time.Second
 
-	// limit: deliveries | outcomes of one statement | {maxOutcomes}, and as many that wait before more is claimed
+	// limit: deliveries | outcomes of one statement | {maxOutcomes}; all that can be in flight may wait
 	maxOutcomes = 512
 )
 
@@ -47,6 +52,9 @@ type worker struct {
 	wake     chan struct{} // a slot is free, or the scheduler knows of more work
 	outcomes *coalesce.Coalescer[outcome, struct{}]
 	inFlight sync.WaitGroup
+
+	putBacks atomic.Int64 // since the log told of them
+	telling  rate.Sometimes
 }
 
 func newWorker(d *Dispatcher, c Config) *worker {
@@ -61,6 +69,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		health:     newHealth(),
 		look:       make(chan struct{}, 1),
 		wake:       make(chan struct{}, 1),
+		telling:    rate.Sometimes{First: 1, Interval: putBackTold},
 	}
 }
 
