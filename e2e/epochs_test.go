@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -196,7 +197,7 @@ func TestADumpAndItsSnapshotOpenWhoWasNotErasedBefore(t *testing.T) {
 	if said, err := tool(t, s.Config, snapshot...); err != nil || said != "" { // the dump might stand there
 		t.Fatalf("%v\n%s", err, said)
 	}
-	if _, err := tool(t, s.Config, append(snapshot[:len(snapshot):len(snapshot)], "--no-such-flag")...); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if _, err := tool(t, s.Config, append(slices.Clip(snapshot), "--no-such-flag")...); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("a second snapshot in the same file is refused after the dump: %v", err)
 	}
 	if content, err := os.ReadFile(kept); err != nil || !bytes.HasPrefix(content, []byte("age-encryption.org/v1")) {
