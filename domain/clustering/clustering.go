@@ -77,7 +77,7 @@ type Result struct {
 	Assignments []uint16    // the cluster of each user, 0..K-1
 	Centroids   [][]float32 // the mean of each cluster
 	Sizes       []int       // users of each cluster
-	Spreads     []float64   // root mean square distance of a cluster's users from its centroid
+	Spreads     []float64   // root mean square distance of a cluster's users from its centroid, with three digits: who knows all others finds no more of the last one
 	Inertia     float64     // sum of the squared distances of all users from their centroids
 	Silhouette  float64     // -1..1 on a sample of 2,000 users; near 0 where the groups are weak; 0 where K is 1
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"math"
 	"slices"
+
+	"kindred/domain/traits"
 )
 
 // fit is one run.
@@ -175,7 +177,8 @@ func (f *fit) result(ctx context.Context, c centers, t *tally, assigned []uint16
 		squares := max(t.squares[old]-float64(n*squareBetween(mean, c.row(old))), 0)
 		r.Centroids = append(r.Centroids, centroid)
 		r.Sizes = append(r.Sizes, t.counts[old])
-		r.Spreads = append(r.Spreads, math.Sqrt(squares/n))
+		spread := math.Sqrt(squares / n)
+		r.Spreads = append(r.Spreads, traits.Rounded(spread, spread/100))
 		r.Inertia += squares
 	}
 	for i, a := range assigned {
