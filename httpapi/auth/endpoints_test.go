@@ -477,6 +477,28 @@ func TestAllNetworksTogetherKeepAnOwnerOutForSecondsAtMost(t *testing.T) {
 	}
 }
 
+func TestAPauseOfAllNetworksOpensNoneOfAnOwners(t *testing.T) {
+	s := newService(t)
+	guess := func(address string) error { return s.logInFrom(t, address, s.account.Email, "wrong horse") }
+	for i := 0; !hasKind(guess(fmt.Sprintf("192.0.2.%d", i%250)), fault.Limited); i++ {
+		if i == 300 {
+			t.Fatal("guessing from many addresses knows no bound")
+		}
+	}
+	s.Advance(10 * time.Second)
+	for round := range 30 { // somebody else is sooner at the end of each pause
+		_ = guess(fmt.Sprintf("203.0.113.%d", round))
+		f := fault.As(s.logInFrom(t, "198.51.100.7", s.account.Email, password))
+		if f == nil || f.Kind != fault.Limited || f.RetryAfter > 10*time.Second {
+			t.Fatalf("round %d: %+v; want to wait for 10 s at most", round, f)
+		}
+		s.Advance(f.RetryAfter)
+	}
+	if err := s.logInFrom(t, "198.51.100.7", s.account.Email, password); err != nil {
+		t.Errorf("the owner, once nobody is sooner: %v", err)
+	}
+}
+
 func TestPollingForTheEndOfAPauseIsNotFree(t *testing.T) {
 	s := newService(t)
 	for range 51 {
@@ -685,6 +707,14 @@ func TestSigningUpFromAnAddressIsSlowedDown(t *testing.T) {
 	}
 	if passed := s.passing(t, func(i int) httpapi.Call { return httpapi.Call{RemoteAddr: fmt.Sprintf("2001:db8:1:%x::1", i)} }); passed != 41 {
 		t.Errorf("%d sign-ups passed from the networks of one /48", passed)
+	}
+	hammers := func(int) httpapi.Call { return httpapi.Call{RemoteAddr: "2001:db8:2:1::1"} }
+	first := s.passing(t, hammers)
+	for range 100 {
+		_ = s.passing(t, hammers)
+	}
+	if passed := s.passing(t, func(int) httpapi.Call { return httpapi.Call{RemoteAddr: "2001:db8:2:2::1"} }); first != 21 || passed == 0 {
+		t.Errorf("%d sign-ups passed from a network that then hammers, and %d from its neighbour", first, passed)
 	}
 	s.endpoints.c.Unlimited = true
 	if passed := s.passing(t, func(int) httpapi.Call { return httpapi.Call{RemoteAddr: "192.0.2.1"} }); passed != 150 {

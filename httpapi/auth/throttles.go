@@ -35,9 +35,9 @@ const (
 	forgetSQL     = `SELECT forget_throttles($1)`
 )
 
-// take counts an attempt against each budget in turn, until one has to wait; then
-// it returns for how long. Counting first, and giving back when it was right,
-// leaves no gap for many attempts at once.
+// take counts an attempt against each budget, unless one has to wait: then it counts
+// against none and returns for how long. Counting first, and giving back when it was
+// right, leaves no gap for many attempts at once.
 func (t *Throttles) take(ctx context.Context, budgets ...budget) (wait time.Duration, err error) {
 	if t == nil || len(budgets) == 0 {
 		return 0, nil

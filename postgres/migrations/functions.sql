@@ -173,10 +173,10 @@ BEGIN
 	WHERE n.noted_at < clock_timestamp() - interval '1 minute';
 END $$;
 
--- throttle counts an attempt by each subject in turn, until one has to wait, and
--- returns for how long; 0: none. After its free attempts, each opens a pause that
--- doubles from a second to the longest; a try within it does not prolong it.
--- 15 minutes of quiet are forgiven.
+-- throttle counts an attempt by each subject, unless one has to wait: then it counts
+-- for none, as others of those share that subject, and throttle returns for how long;
+-- 0: none. After its free attempts, each opens a pause that doubles from a second to
+-- the longest; a try within it does not prolong it. 15 minutes of quiet are forgiven.
 CREATE OR REPLACE FUNCTION throttle(subjects bytea[], free integer[], longest interval[]) RETURNS interval
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -194,6 +194,7 @@ BEGIN
 		CONTINUE WHEN made IS NULL; -- forgotten just now
 		IF paused > at AND paused <= at + longest[i] THEN -- else the clock was set back
 			wait := paused - at;
+			PERFORM public.unthrottle(subjects[1:i - 1]);
 			EXIT;
 		END IF;
 		made := CASE WHEN paused < at - quiet THEN 0 ELSE made END + 1;
