@@ -5975,7 +5975,7 @@ type ListMembersParams struct {
 
 // RemoveMemberParams defines parameters for RemoveMember.
 type RemoveMemberParams struct {
-	// KeepAPIKeys Up to 2,000 `key_…` ids, separated by commas: keys of the member that stay in force. One that is not is refused (404 `api_key_unknown`), and nobody removed.
+	// KeepAPIKeys `key_…` ids, separated by commas, of which about 600 fit into the first line and headers of a request (431 `unreadable_request`): keys of the member that stay in force. One that is not is refused (404 `api_key_unknown`), and nobody removed.
 	KeepAPIKeys []string `form:"keep_api_keys,omitempty" json:"keep_api_keys,omitempty"`
 }
 
@@ -6228,7 +6228,8 @@ type ListUsersParams struct {
 	Ids []string `form:"ids,omitempty" json:"ids,omitempty"`
 
 	// UpdatedSince Only users that were created or changed at this time or later, in the order of their last change. Who changes
-	// while you read is listed once more.
+	// while you read is listed once more. Whoever keeps a copy asks from a minute before the latest `updated_at` that it
+	// has: a change may come to stand before one that was read.
 	UpdatedSince *time.Time `form:"updated_since,omitempty" json:"updated_since,omitempty"`
 
 	// Filter Only users whom a rule names, such as `traits.plan == "pro" && traits.age > 30`: see [rules](/docs/rules). A

@@ -342,8 +342,9 @@ func (r *MembersAPI) ChangePassword(ctx context.Context, body PasswordChange, op
 
 // RemoveMemberParams narrows what is answered; what is left out is not sent.
 type RemoveMemberParams struct {
-	// Up to 2,000 `key_…` ids, separated by commas: keys of the member that stay in force. One that
-	// is not is refused (404 `api_key_unknown`), and nobody removed.
+	// `key_…` ids, separated by commas, of which about 600 fit into the first line and headers of a
+	// request (431 `unreadable_request`): keys of the member that stay in force. One that is not is
+	// refused (404 `api_key_unknown`), and nobody removed.
 	KeepAPIKeys []string `json:"keep_api_keys,omitzero"`
 }
 
@@ -890,7 +891,8 @@ type ListUsersParams struct {
 	// Up to 200 `usr_…` ids, separated by commas. Unknown ones are left out.
 	IDs []string `json:"ids,omitzero"`
 	// Only users that were created or changed at this time or later, in the order of their last
-	// change. Who changes while you read is listed once more.
+	// change. Who changes while you read is listed once more. Whoever keeps a copy asks from a minute
+	// before the latest `updated_at` that it has: a change may come to stand before one that was read.
 	UpdatedSince time.Time `json:"updated_since,omitzero"`
 	// Only users whom a rule names, such as `traits.plan == "pro" && traits.age > 30`: see
 	// [rules](/docs/rules). A page that finds few stops after a while and is short, or empty;

@@ -2242,8 +2242,9 @@ export interface ListMembersParams {
 /** Narrows what `removeMember` answers; what is left out is not sent. */
 export interface RemoveMemberParams {
   /**
-   * Up to 2,000 `key_…` ids, separated by commas: keys of the member that stay in force. One that
-   * is not is refused (404 `api_key_unknown`), and nobody removed.
+   * `key_…` ids, separated by commas, of which about 600 fit into the first line and headers of a
+   * request (431 `unreadable_request`): keys of the member that stay in force. One that is not is
+   * refused (404 `api_key_unknown`), and nobody removed.
    */
   keep_api_keys?: Array<string>;
 }
@@ -2338,7 +2339,9 @@ export interface ListUsersParams {
   ids?: Array<string>;
   /**
    * Only users that were created or changed at this time or later, in the order of their last
-   * change. Who changes while you read is listed once more.
+   * change. Who changes while you read is listed once more. Whoever keeps a copy asks from a minute
+   * before the latest `updated_at` that it has: a change may come to stand before one that was
+   * read.
    */
   updated_since?: string;
   /**
