@@ -48,7 +48,7 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 	if err != nil {
 		return Account{}, err
 	}
-	if err := domain.CheckCompanyName("/company_name", in.CompanyName); err != nil {
+	if err := domain.CheckName("/company_name", in.CompanyName); err != nil {
 		return Account{}, err
 	}
 	emailStream, err := c.freeEmail(ctx, email)

@@ -22,10 +22,6 @@ const (
 	ScopeWebhooks = "webhooks"
 )
 
-// maxLabel bounds the name of an API key, in characters.
-// limit: client | name of an API key | {maxLabel} characters | 422 `invalid`
-const maxLabel = 200
-
 // maxAPIKeys bounds the keys of a client that are neither revoked nor expired.
 // limit: client | API keys in force | {maxAPIKeys} | 409 `too_many_api_keys`
 const maxAPIKeys = 2_000
@@ -58,8 +54,8 @@ func (k *APIKey) Apply(e event.Event) {
 // Issue records a new key. Without scopes it reads, writes and manages webhooks.
 // Faults: invalid.
 func (k *APIKey) Issue(e event.APIKeyIssued, now time.Time) ([]event.Event, error) {
-	if n := len([]rune(e.Name)); n == 0 || n > maxLabel {
-		return nil, fault.NewInvalid(fault.Field{Pointer: "/name", Detail: "must have 1 to 200 characters"})
+	if err := CheckName("/name", e.Name); err != nil {
+		return nil, err
 	}
 	if len(e.Scopes) == 0 {
 		e.Scopes, e.Implied = []string{ScopeRead, ScopeWrite}, []string{ScopeWebhooks}

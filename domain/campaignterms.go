@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -22,8 +20,6 @@ const (
 const (
 	// limit: client | an amount in minor units | {maxMinor} | 422 `invalid`
 	maxMinor = 1<<53 - 1 // what every JSON reader can hold exactly
-	// limit: client | name of a campaign | {maxCampaignName} characters | 422 `invalid`
-	maxCampaignName = 200 // characters
 	// limit: client | clusters that a campaign is for | {maxClusters} | 422 `invalid`
 	maxClusters = 1_000
 	// limit: client | segments that a campaign is for | {maxAudienceSegments} in `any_of`, and as many in `none_of` | 422 `invalid`
@@ -39,8 +35,8 @@ func checkTerms(t, was event.CampaignTerms) (wrong []fault.Field) {
 	say := func(pointer, detail string, args ...any) {
 		wrong = append(wrong, fault.Field{Pointer: pointer, Detail: fmt.Sprintf(detail, args...)})
 	}
-	if n := utf8.RuneCountInString(t.Name); n == 0 || n > maxCampaignName || slices.ContainsFunc([]rune(t.Name), unicode.IsControl) {
-		say("/name", "must have 1 to %d characters and no control characters", maxCampaignName)
+	if wrong := wrongName(t.Name); wrong != "" {
+		say("/name", "%s", wrong)
 	}
 	if t.BudgetMinor < 1 || t.BudgetMinor > maxMinor {
 		say("/budget_minor", "must be from 1 to %d", int64(maxMinor))

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,8 +20,8 @@ const (
 
 // Bounds of a client.
 const (
-	// limit: client | name of the company | {maxCompanyName} characters, its slug {maxSlug} | 422 `invalid`
-	maxCompanyName = 200 // characters
+	// limit: client | name of the company, a sandbox, an API key, a consent layer, a segment or a campaign | {maxName} characters, a slug {maxSlug} | 422 `invalid`
+	maxName = 200 // characters
 	// limit: client | members | {maxMembers} | 409 `too_many_members`
 	maxMembers = 1_000 // at one time
 
@@ -167,7 +168,7 @@ func (c *Client) Change(name *string, change SettingsChange) ([]event.Event, err
 	}
 	var events []event.Event
 	if name != nil {
-		if err := CheckCompanyName("/name", *name); err != nil {
+		if err := CheckName("/name", *name); err != nil {
 			return nil, err
 		}
 		if *name != c.Name {
@@ -191,19 +192,28 @@ func (c *Client) exists() error {
 	return nil
 }
 
-// CheckCompanyName refuses a name that cannot be a company's; pointer says
-// where in the request it stood.
+// CheckName refuses a name in which nobody sees anything, or too much; pointer says where in
+// the request it stood.
 // Faults: invalid.
-func CheckCompanyName(pointer, name string) error {
-	switch {
-	case strings.TrimSpace(name) == "":
-		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not be empty"})
-	case len([]rune(name)) > maxCompanyName:
-		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must have at most 200 characters"})
-	case strings.ContainsFunc(name, unicode.IsControl):
-		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not hold control characters"})
+func CheckName(pointer, name string) error {
+	if wrong := wrongName(name); wrong != "" {
+		return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: wrong})
 	}
 	return nil
+}
+
+// wrongName says what is wrong with a name; empty: nothing.
+func wrongName(name string) string {
+	isSeen := func(r rune) bool { return unicode.IsGraphic(r) && !unicode.IsSpace(r) }
+	switch {
+	case !strings.ContainsFunc(name, isSeen):
+		return "must not be empty"
+	case len([]rune(name)) > maxName:
+		return fmt.Sprintf("must have at most %d characters", maxName)
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return "must not hold control characters"
+	}
+	return ""
 }
 
 // maxSlug bounds a slug, in bytes, before a number is added to it.

@@ -31,19 +31,27 @@ func (l *ConsentLayer) Apply(e event.Event) {
 }
 
 // Define opens a layer.
+// Faults: invalid.
 func (l *ConsentLayer) Define(e event.ConsentLayerDefined) ([]event.Event, error) {
+	if err := CheckName("/name", e.Name); err != nil {
+		return nil, err
+	}
 	return []event.Event{e}, nil
 }
 
 // Change renames a layer, or changes its paths or its match rule; what is nil stays,
 // and what does not change adds nothing.
-// Faults: consent_layer_unknown.
+// Faults: consent_layer_unknown, invalid.
 func (l *ConsentLayer) Change(name *string, paths []string, matchRule *string) ([]event.Event, error) {
 	if err := l.Exists(); err != nil {
 		return nil, err
 	}
 	changed := event.ConsentLayerChanged{Layer: l.ID, Name: l.Name, TraitPaths: l.TraitPaths, MatchRule: l.MatchRule}
-	set(&changed.Name, name)
+	if set(&changed.Name, name); name != nil {
+		if err := CheckName("/name", *name); err != nil {
+			return nil, err
+		}
+	}
 	set(&changed.MatchRule, matchRule)
 	if paths != nil {
 		changed.TraitPaths = paths

@@ -401,3 +401,20 @@ func TestHeadersOfTheConnectionTheBodyAndOfDeliveriesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A name that nobody sees would be a link without a text.
+func TestANameIsSeen(t *testing.T) {
+	for name, ok := range map[string]bool{" Ada ": true, "é": true, "": false, "  ": false, "\u00a0": false, "\u200b\u2060": false, "a\nb": false, strings.Repeat("é", 200): true, strings.Repeat("é", 201): false} {
+		_, key := (&domain.APIKey{}).Issue(event.APIKeyIssued{Name: name}, time.Now())
+		_, layer := (&domain.ConsentLayer{}).Define(event.ConsentLayerDefined{Name: name})
+		_, segment := (&domain.Segments{}).Define(event.SegmentDefined{Name: name})
+		_, campaign := domain.DraftCampaign("cmp_1", event.CampaignTerms{
+			Name: name, BudgetMinor: 1, Currency: "EUR", Audience: domain.AudienceAll,
+		})
+		for of, err := range map[string]error{"a key": key, "a layer": layer, "a segment": segment, "a campaign": campaign} {
+			if (err == nil) != ok {
+				t.Errorf("%s that is called %.10q: %v", of, name, err)
+			}
+		}
+	}
+}

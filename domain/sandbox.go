@@ -49,7 +49,7 @@ func (s *Sandboxes) at(sandbox id.Client) int {
 // Add takes a place for a sandbox, which is to live for a time; 0: until it is deleted.
 // Faults: invalid, too_many_sandboxes.
 func (s *Sandboxes) Add(sandbox id.Client, name string, life time.Duration, now time.Time) ([]event.Event, error) {
-	if err := CheckCompanyName("/name", name); err != nil {
+	if err := CheckName("/name", name); err != nil {
 		return nil, err
 	}
 	if life != 0 && (life < minSandboxLife || life > maxSandboxLife) {

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -87,7 +88,7 @@ func (s *Segments) Define(e event.SegmentDefined) ([]event.Event, error) {
 	if len(s.segments) >= MaxSegments {
 		return nil, fault.New(fault.Conflict, "too_many_segments", "A client has 1,000 segments at most. Retire one first.")
 	}
-	if err := s.checkReferences(e.Segment, e.Layer, e.Refers); err != nil {
+	if err := cmp.Or(CheckName("/name", e.Name), s.checkReferences(e.Segment, e.Layer, e.Refers)); err != nil {
 		return nil, err
 	}
 	return []event.Event{e}, nil
@@ -101,7 +102,11 @@ func (s *Segments) Change(segment id.Segment, name *string, rule *event.Personal
 		return nil, err
 	}
 	changed := event.SegmentChanged{Segment: segment, Name: of.Name, Rule: rule}
-	set(&changed.Name, name)
+	if set(&changed.Name, name); name != nil {
+		if err := CheckName("/name", *name); err != nil {
+			return nil, err
+		}
+	}
 	if rule != nil {
 		if err := s.checkReferences(segment, of.Layer, refers); err != nil {
 			return nil, err
