@@ -209,7 +209,7 @@ func (b *builder) open(d Data, highest float64) (scale float64) {
 	}
 	ceiling := step * max(math.Ceil(highest/step), 1)
 	scale = (bottom - top) / ceiling
-	fmt.Fprintf(&b.axis, `<svg class="axis" viewBox="0 0 %.0f 220" aria-hidden="true"><rect width="%.0f" height="%.0f"/>`, left, left-2, bottom+6)
+	fmt.Fprintf(&b.axis, `<svg class="axis" viewBox="0 0 %.0f 220" aria-hidden="true"><rect width="%.0f" height="%.0f"/>`, left, left-2, 220.0)
 	for v := 0.0; v <= ceiling+step/2; v += step {
 		y := bottom - v*scale
 		b.add(`<line class="grid" x1="%.0f" x2="720" y1="%.1f" y2="%.1f"/>`, left, y, y)
@@ -228,7 +228,7 @@ func (b *builder) close(w Words, d Data, x func(i int) float64) template.HTML {
 	for i, label := range d.Labels {
 		if i%every == 0 {
 			half := letterWide * float64(utf8.RuneCountInString(label)) / 2
-			b.add(`<text x="%.1f" y="216" text-anchor="middle">%s</text>`, min(x(i), width-half), label)
+			b.add(`<text x="%.1f" y="216" text-anchor="middle">%s</text>`, max(min(x(i), width-half), left+half), label)
 		}
 	}
 	b.add("</svg>")
