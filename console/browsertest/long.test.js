@@ -8,11 +8,17 @@ import { fits } from "./checks.js";
 
 const golden = new URL("../testdata/pages/", import.meta.url), style = readFileSync(new URL("../static/console.css", import.meta.url), "utf8");
 
-test("the golden pages fit narrow screens, and names of 200 letters are clamped where they are not alone", async () => {
-  const browser = await chromium(), page = await browser.newPage(), wrong = [];
+// opened is a page that answers with the golden pages.
+async function opened(browser) {
+  const page = await browser.newPage();
   await page.route("**/*.css", (route) => route.fulfill({ contentType: "text/css", body: style }));
   await page.route("**/*.html", (route) => route.fulfill({ contentType: "text/html; charset=utf-8", body: readFileSync(new URL(new URL(route.request().url()).pathname.slice(1), golden), "utf8").replace(/^.*\n/, "") }));
   await page.route("**/*.js", (route) => route.fulfill({ contentType: "text/javascript", body: "" }));
+  return page;
+}
+
+test("the golden pages fit narrow screens, and names of 200 letters are clamped where they are not alone", async () => {
+  const browser = await chromium(), page = await opened(browser), wrong = [];
   for (const width of [360, 768, 1440]) {
     await page.setViewportSize({ width, height: 900 });
     for (const name of readdirSync(golden)) {
@@ -22,6 +28,26 @@ test("the golden pages fit narrow screens, and names of 200 letters are clamped 
       const tall = await page.evaluate(() => Array.from(document.querySelectorAll("a, .where > strong, td:has(> a, > .clamped)")).filter((e) => e.textContent.includes("ThereIsAWordThatNobodyCanBreak") && !e.querySelector("details") && e.getBoundingClientRect().height > 160).map((e) => `${e.tagName.toLowerCase()}.${e.className} ${Math.round(e.getBoundingClientRect().height)} px`));
       if (tall.length) wrong.push(`${name} at ${width} px has a name that is not clamped: ${tall.join(", ")}`);
     }
+  }
+  await browser.close();
+  assert.deepEqual(wrong, []);
+});
+
+test("on paper the golden pages say all: rules, whole samples and names, and nothing that is folded", async () => {
+  const browser = await chromium(), page = await opened(browser), wrong = [];
+  await page.setViewportSize({ width: 718, height: 1000 }); // A4 within its margins
+  await page.emulateMedia({ media: "print" });
+  for (const name of ["segment.html", "segment-viewer.html", "campaign.html", "history.html", "settings-long.html", "clusters-long.html", "users-long.html"]) {
+    await page.goto(`http://golden.test/${name}`);
+    wrong.push(...await page.evaluate((name) => {
+      const shown = (selector) => Array.from(document.querySelectorAll(selector)).filter((e) => e.checkVisibility());
+      return [
+        ...shown("main details:not([open])").map((e) => `${name}: ${e.innerText} is folded`),
+        ...shown("main .card").filter((card) => !card.innerText.trim()).map(() => `${name}: a card is empty`),
+        ...shown("main pre, main .clamped").filter((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1).map((e) => `${name}: ${e.textContent.slice(0, 40)} is cut off`),
+        ...(name.startsWith("segment") && !shown("main code").some((e) => e.textContent === "traits.age > 30") ? [`${name} lacks its rule`] : []),
+      ];
+    }, name));
   }
   await browser.close();
   assert.deepEqual(wrong, []);
