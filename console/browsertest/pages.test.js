@@ -179,7 +179,7 @@ test("pictures of clusters and their tables are seen whole, and so is what is in
   await close();
 });
 
-test("every page of the documentation fits, and begins on the first screen", async () => {
+test("every page of the documentation fits, on paper too, and begins on the first screen", async () => {
   const { page, close } = await opened();
   const wrong = [], seen = new Set(), queue = ["/docs", "/docs/errors/in_flight", "/docs/search?q=budget"];
   for (let at; (at = queue.shift());) {
@@ -192,6 +192,11 @@ test("every page of the documentation fits, and begins on the first screen", asy
       if (wide.length) wrong.push(`${at} at ${width} px is wider than the screen: ${wide.join(", ")}`);
       if (title.y > 450) wrong.push(`${at} at ${width} px has its title at ${title.y} px`);
     }
+    await page.setViewportSize({ width: 718, height: 1000 }); // A4 within its margins
+    await page.emulateMedia({ media: "print" });
+    const cut = await page.evaluate(() => Array.from(document.querySelectorAll("pre, .wide")).filter((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1).map((e) => e.textContent.slice(0, 40)));
+    if (cut.length) wrong.push(`${at} on paper is cut off: ${cut.slice(0, 3).join(", ")}`);
+    await page.emulateMedia({ media: null });
     queue.push(...await page.evaluate(() => Array.from(document.querySelectorAll("nav.side a, main a[href*='/adr/']"), (a) => a.pathname).filter((path) => /^\/docs[^.]*$/.test(path))));
   }
   assert.ok(seen.size > 40, `only ${seen.size} pages`);

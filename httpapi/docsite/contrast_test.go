@@ -37,6 +37,9 @@ func TestTextsStandOut(t *testing.T) {
 	for _, m := range regexp.MustCompile(`--(\w+): light-dark\((#\w{6}), (#\w{6})\)`).FindAllStringSubmatch(string(style), -1) {
 		colours[m[1]] = m[2:]
 	}
+	if mark := regexp.MustCompile(`(?m)^mark \{.*color: var\(--ink\)`); !mark.Match(style) {
+		t.Error("what is marked takes the colour of what is around it, which is 3.8:1 by night")
+	}
 	for _, text := range []string{"ink", "quiet", "accent", "warn", "stop", "blue"} {
 		for _, ground := range []string{"paper", "sheet", "soft"} {
 			for mode := range 2 {
