@@ -160,6 +160,15 @@ func set[T any](field, value *T) {
 	}
 }
 
+// rename sets a name where one is given, and refuses what is none.
+func rename(field, name *string) error {
+	if name == nil {
+		return nil
+	}
+	*field = *name
+	return CheckName("/name", *name)
+}
+
 // Change renames the client and changes its settings, each where given.
 // Faults: client_unknown, invalid.
 func (c *Client) Change(name *string, change SettingsChange) ([]event.Event, error) {

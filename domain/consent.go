@@ -47,10 +47,8 @@ func (l *ConsentLayer) Change(name *string, paths []string, matchRule *string) (
 		return nil, err
 	}
 	changed := event.ConsentLayerChanged{Layer: l.ID, Name: l.Name, TraitPaths: l.TraitPaths, MatchRule: l.MatchRule}
-	if set(&changed.Name, name); name != nil {
-		if err := CheckName("/name", *name); err != nil {
-			return nil, err
-		}
+	if err := rename(&changed.Name, name); err != nil {
+		return nil, err
 	}
 	set(&changed.MatchRule, matchRule)
 	if paths != nil {

@@ -102,10 +102,8 @@ func (s *Segments) Change(segment id.Segment, name *string, rule *event.Personal
 		return nil, err
 	}
 	changed := event.SegmentChanged{Segment: segment, Name: of.Name, Rule: rule}
-	if set(&changed.Name, name); name != nil {
-		if err := CheckName("/name", *name); err != nil {
-			return nil, err
-		}
+	if err := rename(&changed.Name, name); err != nil {
+		return nil, err
 	}
 	if rule != nil {
 		if err := s.checkReferences(segment, of.Layer, refers); err != nil {
