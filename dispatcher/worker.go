@@ -305,11 +305,14 @@ func (w *worker) deliver(ctx context.Context, j job) outcome {
 	if !soon {
 		return w.landed(outcome{job: j, began: w.Now(), verdict: returned, retryIn: wait})
 	}
-	for begins := false; !begins; begins = wait == 0 {
+	for {
 		_ = backoff.Sleep(ctx, wait) // ctx does not end
 		w.mu.Lock()
 		wait = w.scheduler.begin(j, w.Now())
 		w.mu.Unlock()
+		if wait == 0 {
+			break
+		}
 	}
 	done := w.Metrics.started(j)
 	o := w.attempt(ctx, j)
