@@ -104,9 +104,10 @@ func Parse(text string, scope Scope) (*Rule, error) {
 		most = maxEventSteps
 	}
 	r := &Rule{
-		root: root, most: most, comparisons: c.comparisons, needed: needed(root), joined: conjuncts(root), reads: c.reads, touched: c.ofTraits(),
+		root: root, most: most, comparisons: c.comparisons, reads: c.reads, touched: c.ofTraits(),
 		size: len(text)*textSize + nodes(c.source.Expr())*nodeSize + c.size,
 	}
+	r.needed, r.joined = joins(root)
 	r.traitParts, r.onlyTraitParts = traitPartsOf(c.source, c.source.Expr())
 	return r, nil
 }

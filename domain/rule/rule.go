@@ -109,9 +109,9 @@ func (e *Error) Error() string {
 type Rule struct {
 	root        logic
 	comparisons []comparison
-	needed      []int      // of these: it is never true without them
-	joined      []conjunct // nil: it is something else than their conjunction
-	most        int        // steps of a judgement
+	needed      []int // of these: it is never true without them
+	joined      bool  // it is their conjunction
+	most        int   // steps of a judgement
 	reads
 	traitParts     []string
 	onlyTraitParts bool // it has no other parts
@@ -314,10 +314,7 @@ func (r *Rule) Judge(facts *Facts) Truth {
 // the truth (zero: never; what other segments say is not counted), and the steps that it
 // took.
 func (r *Rule) JudgeUntil(facts *Facts) (truth Truth, until time.Time, steps int) {
-	return r.judge(begin(facts, r.most))
-}
-
-func (r *Rule) judge(j *judgement) (truth Truth, until time.Time, steps int) {
+	j := begin(facts, r.most)
 	truth = r.root.judge(j)
 	if j.steps > r.most {
 		return Unknown, time.Time{}, r.most
@@ -353,8 +350,6 @@ type judgement struct {
 	most    int   // steps
 	args    []any // of the values that are being computed, each above those that it is one of
 	few     [8]any
-	set     *Set  // whose comparisons are judged once; nil: each is judged where it stands
-	numbers []int // that they have in it, in the order of the rule
 }
 
 func begin(facts *Facts, most int) *judgement {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strconv"
 )
 
@@ -31,12 +32,11 @@ func Members(doc []byte, wanted func(name string) bool) (map[string]any, error) 
 	if err != nil {
 		return nil, err
 	}
-	members := map[string]any{}
+	all = slices.DeleteFunc(all, func(m member) bool { return !wanted(m.name) })
+	members := make(map[string]any, len(all))
 	for _, m := range all {
-		if wanted(m.name) {
-			if members[m.name], err = decoded(m.value); err != nil {
-				return nil, err
-			}
+		if members[m.name], err = decoded(m.value); err != nil {
+			return nil, err
 		}
 	}
 	return members, nil

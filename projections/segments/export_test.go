@@ -1,8 +1,8 @@
 package segments
 
-// Often is the model where what changed is folded after a few events, and versions are due in rotation
-// among a few users.
+// Often is the model where what changed is written and folded after a few events, and versions are due in
+// rotation among a few users.
 func (m Model) Often() Model {
-	m.often = &folding{least: 4, most: 8, rotation: 8}
+	m.some, m.often = 3, &folding{least: 4, most: 8, rotation: 8}
 	return m
 }

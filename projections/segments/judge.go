@@ -20,6 +20,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
+	"kindred/panics"
 	"kindred/projections/readmodel"
 )
 
@@ -70,8 +71,8 @@ func (c *segmented) read(ctx context.Context, sql string, args ...any) ([]*segme
 }
 
 const (
-	judgeSteps    = 10 // to begin a judgement
-	excludedSteps = 1  // to see that there is no need to
+	judgeSteps      = 10 // to begin a judgement
+	excludedInAStep = 3  // versions, of which it is seen that there is no need to
 )
 
 // openSteps is what it takes to open a user.
@@ -146,15 +147,13 @@ func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, d
 	}
 	facts := u.known.facts(*u.facts)
 	facts.Now = c.now
-	c.set.Next()
+	if err := c.took(c.set.Next(&facts) + len(some)/excludedInAStep); err != nil {
+		return nil, nil, err
+	}
 	referred := map[int]bool{} // versions that others refer to, once they are judged
 	var names func(v *segmentVersion) bool
 	names = func(v *segmentVersion) bool {
-		if v.rule == nil || v.isBlocked() || v.layer != "" && !u.known.granted[v.layer] {
-			return false
-		}
-		if v.inSet.Excluded() {
-			err = cmp.Or(err, c.took(excludedSteps))
+		if v.rule == nil || v.inSet.Excluded() || v.isBlocked() || v.layer != "" && !u.known.granted[v.layer] {
 			return false
 		}
 		of := &facts
@@ -176,30 +175,17 @@ func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, d
 		truth, until, steps := v.inSet.JudgeUntil(of)
 		err = cmp.Or(err, c.took(judgeSteps+steps))
 		if !until.IsZero() && (due == nil || until.Before(*due)) {
-			until = until.Add(time.Microsecond - 1).Truncate(time.Microsecond) // the table has no finer ones, and who is due too early stays due
-			due = &until
+			at := until.Add(time.Microsecond - 1).Truncate(time.Microsecond) // the table has no finer ones, and who is due too early stays due
+			due = &at
 		}
 		return truth == rule.True
 	}
-	groups := []guarded{{versions: some}}
-	if len(some) == len(c.ordered) {
-		groups = c.guarded
-	}
-	for _, group := range groups {
-		excluded, steps := c.set.Excludes(group.guard, &facts)
-		if err := c.took(steps); err != nil {
+	for _, v := range some {
+		if names(v) {
+			in = append(in, int32(v.number))
+		}
+		if err != nil {
 			return nil, nil, err
-		}
-		if excluded {
-			continue
-		}
-		for _, v := range group.versions {
-			if names(v) {
-				in = append(in, int32(v.number))
-			}
-			if err != nil {
-				return nil, nil, err
-			}
 		}
 	}
 	return in, due, nil
@@ -257,21 +243,31 @@ func (c *segmented) rejudge(u *segmentUser, some []*segmentVersion, at eventstor
 	return nil
 }
 
-// applyUsers changes the segments by events of users.
+// writtenTogether is how many events of users are judged while the database writes what those before
+// them changed.
+const writtenTogether = 250
+
+// applyUsers changes the segments by events of users. Once the users are read, judging asks the
+// database nothing.
 func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded) error {
 	g, err := c.batchOf(ctx, events)
 	if err != nil {
 		return err
 	}
-	for _, r := range events {
-		if err := c.advance(ctx, r); err != nil {
+	writing := panics.New()
+	for some := range slices.Chunk(events, cmp.Or(c.some, writtenTogether)) {
+		judged := panics.Caught(func() error { return g.applyAll(ctx, some) })
+		if err := cmp.Or(writing.Wait(), judged); err != nil {
 			return err
 		}
-		if err := g.apply(ctx, r); err != nil {
+		if err := g.noted.write(ctx, c); err != nil {
 			return err
 		}
+		touched, f := g.take()
+		writing = panics.New()
+		writing.Go(func() error { return c.write(ctx, touched, f) })
 	}
-	return g.write(ctx)
+	return writing.Wait()
 }
 
 // judgedBatch applies several events of users together.
@@ -329,6 +325,30 @@ func (c *segmented) batchOf(ctx context.Context, events []eventstore.Recorded) (
 }
 
 const segmentUsersThere = `SELECT id FROM segment_users WHERE client = $1 AND id = ANY($2)`
+
+// applyAll applies events.
+func (g *judgedBatch) applyAll(ctx context.Context, events []eventstore.Recorded) error {
+	for _, r := range events {
+		if err := g.advance(ctx, r); err != nil {
+			return err
+		}
+		if err := g.apply(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take takes the users that were touched, as they are now, and what was changed.
+func (g *judgedBatch) take() (touched map[id.User]*segmentUser, f flips) {
+	touched, f = g.touched, g.flips
+	for user, u := range touched {
+		now := *u
+		touched[user] = &now
+	}
+	g.touched, g.flips = map[id.User]*segmentUser{}, flips{members: members{}}
+	return touched, f
+}
 
 // find says which of some users are there.
 func (g *judgedBatch) find(ctx context.Context, ids []string) error {
@@ -444,14 +464,6 @@ func (g *judgedBatch) rejudge(ctx context.Context, u *segmentUser, r eventstore.
 	}
 	g.touched[u.id] = u
 	return g.segmented.rejudge(u, some, r.Position, &g.flips)
-}
-
-// write writes what was noted of the users, and what that changed.
-func (g *judgedBatch) write(ctx context.Context) error {
-	if err := g.noted.write(ctx, g.segmented); err != nil {
-		return err
-	}
-	return g.segmented.write(ctx, g.touched, g.flips)
 }
 
 // judgeDue judges the users anew whom time alone may have moved: maxDue at most, and

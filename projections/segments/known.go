@@ -275,6 +275,7 @@ var eraseKnown = []string{
 	`DELETE FROM segment_acts WHERE client = $1 AND user_id = ANY($2)`,
 }
 
+// write writes what was noted, once.
 func (n noted) write(ctx context.Context, c *segmented) error {
 	var granted, withdrawn []consentKey
 	for key, is := range n.consents {
@@ -299,6 +300,9 @@ func (n noted) write(ctx context.Context, c *segmented) error {
 		}
 	}
 	acted := slices.Collect(maps.Keys(n.acted))
+	clear(n.consents)
+	clear(n.left)
+	clear(n.acted)
 	if len(acted) == 0 {
 		return nil
 	}

@@ -2,7 +2,6 @@
 package segments
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +32,7 @@ type Model struct {
 	rules   *rule.Cache[id.Event, *rule.Rule]    // by the event that carries them; nil: they are parsed each time
 	defined *rule.Cache[definedBy, *definitions] // that all serve; nil: they are read each time
 	often   *folding                             // nil: as often as it should be
+	some    int                                  // events that are judged until they are written; 0: writtenTogether
 }
 
 // New makes the model. It keeps rules parsed, ready to judge.
@@ -232,15 +232,8 @@ type definitions struct {
 	readers  map[string][]*segmentVersion // by what their own rules read, in order; see touched
 	refer    [][]*segmentVersion          // by place: those that refer to the version
 	set      *rule.Set                    // of all their rules
-	guarded  []guarded                    // all versions
 	wanted   func(member string) bool     // of the traits, which are to be decoded; nil: all
 	unnamed  bool                         // no rule reads external ids, which stay sealed
-}
-
-// guarded are versions with a guard: a comparison without which none of them names a user.
-type guarded struct {
-	guard    int // 0: none
-	versions []*segmentVersion
 }
 
 // versionSize is about how many bytes a version takes in memory, beside its rule.
@@ -273,10 +266,10 @@ type segmentVersion struct {
 	serves     bool
 	built      int64
 	layer      id.ConsentLayer
-	blocked    []string   // why it names nobody; nil: it does not
-	rule       *rule.Rule // nil: the segment was retired since, and the key of the rule is gone
-	inSet      rule.InSet
-	reads      []string // not what it reads by way of others; see touched
+	blocked    []string    // why it names nobody; nil: it does not
+	rule       *rule.Rule  // nil: the segment was retired since, and the key of the rule is gone
+	inSet      *rule.InSet // of its rule
+	reads      []string    // not what it reads by way of others; see touched
 }
 
 func (v *segmentVersion) isBlocked() bool { return v.blocked != nil }
@@ -326,7 +319,6 @@ func (c *segmented) keep(ctx context.Context) error {
 	err := readmodel.Do(ctx, c.tx, "keep the segments of a client", keepSegmented, string(c.client), c.now, c.users, c.next, c.foldIn, c.by.events, string(c.by.event))
 	if err == nil && !c.redefined && c.defined != nil && !slices.ContainsFunc(c.ordered, func(v *segmentVersion) bool { return !v.serves }) {
 		kept := c.definitions // and nothing of the transaction
-		kept.set.Forget()
 		c.defined.Add(c.by, &kept)
 	}
 	return err
@@ -553,18 +545,6 @@ func (c *segmented) note() {
 		}
 	}
 	c.wanted = c.wants(c.ordered)
-	by := map[int][]*segmentVersion{}
-	for _, v := range c.ordered {
-		by[v.inSet.Guard()] = append(by[v.inSet.Guard()], v)
-	}
-	c.guarded = nil
-	for guard, versions := range by {
-		if len(versions) == 1 {
-			guard = 0 // to judge it is to judge the version
-		}
-		c.guarded = append(c.guarded, guarded{guard, versions})
-	}
-	slices.SortFunc(c.guarded, func(a, b guarded) int { return cmp.Compare(a.versions[0].number, b.versions[0].number) })
 }
 
 // readsOf is what the rule of a version reads of a user.
