@@ -49,7 +49,7 @@ var rules = map[string][]string{
 	"projections/readmodel": {"domain/event", "domain/fault", "domain/id", "eventstore", "eventstore/projector", "eventstore/seal", "pgx", "semaphore"},
 	"projections/segments": {
 		"projections/readmodel", "domain/clustering", "domain/event", "domain/fault", "domain/id", "domain/rule", "domain/splitmix", "domain/traits",
-		"eventstore", "eventstore/projector", "eventstore/seal", "pgx",
+		"eventstore", "eventstore/projector", "eventstore/seal", "panics", "pgx",
 	},
 	"projections": {
 		"projections/readmodel", "projections/segments", "coalesce", "domain/clustering", "domain/event", "domain/fault", "domain/id", "domain/ranking",

@@ -96,7 +96,7 @@ func (c *compiler) explained(e ast.Expr, l logic) logic {
 	if err != nil {
 		return l
 	}
-	made := comparison{text, len(c.comparisons), l}
+	made := comparison{text, len(c.comparisons), c.look(e), l}
 	c.comparisons = append(c.comparisons, made)
 	return made
 }
@@ -498,11 +498,11 @@ func (c *compiler) in(e ast.Expr, name string, arg ast.Expr) (value, error) {
 	}, nil
 }
 
-func once(names []string, name string) []string {
-	if slices.Contains(names, name) {
-		return names
+func once[T comparable](all []T, one T) []T {
+	if slices.Contains(all, one) {
+		return all
 	}
-	return append(names, name)
+	return append(all, one)
 }
 
 const (

@@ -11,7 +11,7 @@ type plain struct {
 	member   string
 	to       any
 	weight   int // of to, see whole
-	operator string
+	equality bool
 	holds    func(order int) bool // what is equal has the order 0, and what is not 1
 }
 
@@ -30,7 +30,10 @@ func (c *compiler) plain(e ast.Expr) (p plain, ok bool) {
 		return p, false
 	}
 	to := c.fixed(call.Args()[1])
-	return plain{member: of.FieldName(), to: to, weight: whole([]any{to}), operator: call.FunctionName(), holds: holds}, to != nil
+	return plain{
+		member: of.FieldName(), to: to, weight: whole([]any{to}), holds: holds,
+		equality: call.FunctionName() == operators.Equals || call.FunctionName() == operators.NotEquals,
+	}, to != nil
 }
 
 // orders say of comparisons in which order two values are where they hold.
@@ -69,7 +72,7 @@ func (p plain) judge(j *judgement) Truth {
 	switch {
 	case known:
 		return truth(p.holds(order))
-	case p.operator == operators.Equals || p.operator == operators.NotEquals:
+	case p.equality:
 		return truth(p.holds(1))
 	default:
 		return Unknown

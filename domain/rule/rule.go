@@ -398,7 +398,8 @@ type (
 	// comparison is a part that is explained by itself.
 	comparison struct {
 		text  string
-		place int // among those of the rule
+		place int   // among those of the rule
+		look  *look // nil: it takes more than that
 		logic
 	}
 )

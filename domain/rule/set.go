@@ -3,6 +3,7 @@ package rule
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"cel.dev/cel-go/common/operators"
@@ -14,30 +15,33 @@ import (
 //	silver  traits.plan == "pro" && within(traits.seen, "30d")
 //	plain   traits.plan == "free" || traits.age > 30
 //
-// A rule needs the comparisons that it joins by &&. Those of a member of the traits with a number, or
-// by == with a text, true or false, are found together by one look at the member (index). For each rule it
-// is counted how many of those that it needs hold. Of a user of 31 with the plan "free", gold counts one
-// of two and silver none of one: neither is true, whatever time it is, and nobody judges them (Excluded).
-// Had gold counted two, it would be true, since it is nothing else (decided). Plain needs none, so it is
-// judged in any case. The way is from Yan and Garcia-Molina, "Index structures for selective dissemination
-// of information under the Boolean model", ACM TODS 19(2), 1994.
+// A rule needs the comparisons that it joins by &&. Those that a look at the traits decides (look) are found
+// together, by one look at each path (index). For each rule it is counted how many of those that it needs
+// hold. Of a user of 31 with the plan "free", gold counts one of two and silver none of one: neither is
+// true, whatever time it is, and nobody judges them (Excluded). Had gold counted two, it would be true, since
+// it is nothing else (decided). Plain needs none, so it is judged in any case. The way is from Yan and
+// Garcia-Molina, "Index structures for selective dissemination of information under the Boolean model", ACM
+// TODS 19(2), 1994.
 //
 // One goroutine at a time may use a set.
 type Set struct {
 	indexes []*index
-	at      map[string]*index // by member
+	at      map[string]*index // by path
 	sorted  bool              // since the last rule was added
-	held    []int             // by rule: how many of the comparisons in the indexes that it needs hold
+	counts  []int             // by rule: how many of the comparisons in the indexes that it needs hold
 }
 
-// index are the comparisons of a member of the traits that rules need.
+// index are the comparisons of a path that rules need: the rules, by what decides.
 type index struct {
-	member       string
-	equal        map[any][]int // rules, by the value that it is to be
-	above, below []bound       // that a number comes to in this order
+	path         []string
+	equal        map[any][]int // by the value that is to be there
+	unequal      map[any][]int // by the value that is not to be there, though one is
+	held         map[any][]int // by what the value is to hold
+	present      []int         // any value
+	above, below []bound       // a number comes to them in this order
 }
 
-// bound is a number that the member is to be beyond, or to be, for a rule.
+// bound is a number beyond which the value is to be, for a rule.
 type bound struct {
 	number float64
 	itself bool // is enough
@@ -58,39 +62,46 @@ type InSet struct {
 
 // Add adds a rule.
 func (s *Set) Add(r *Rule) *InSet {
-	in := &InSet{rule: r, set: s, place: len(s.held), decided: r.joined}
-	s.held, s.sorted = append(s.held, 0), false
+	in := &InSet{rule: r, set: s, place: len(s.counts), decided: r.joined}
+	s.counts, s.sorted = append(s.counts, 0), false
 	for _, place := range r.needed {
-		if p, is := r.comparisons[place].logic.(plain); is && s.indexed(p, in.place) {
-			in.needs++
-		} else {
+		look := r.comparisons[place].look
+		if look == nil {
 			in.decided = false
+			continue
 		}
+		in.decided = in.decided && look.decides()
+		in.needs++
+		s.index(look, in.place)
 	}
 	return in
 }
 
-// indexed puts a comparison that a rule needs into the index of its member, if it can: texts in an order are
-// left out, since to compare long ones takes steps.
-func (s *Set) indexed(p plain, rule int) bool {
-	number, isNumber := p.to.(float64)
-	if p.operator == operators.NotEquals || p.operator != operators.Equals && !isNumber {
-		return false
-	}
-	x := s.at[p.member]
+// index puts a comparison that a rule needs into the index of its path.
+func (s *Set) index(l *look, rule int) {
+	path := strings.Join(l.path, "\x00")
+	x := s.at[path]
 	if x == nil {
-		x = &index{member: p.member, equal: map[any][]int{}}
-		s.indexes, s.at[p.member] = append(s.indexes, x), x
+		x = &index{path: l.path, equal: map[any][]int{}, unequal: map[any][]int{}, held: map[any][]int{}}
+		s.indexes, s.at[path] = append(s.indexes, x), x
 	}
-	switch p.operator {
+	switch l.operator {
+	case "":
+		x.present = append(x.present, rule)
 	case operators.Equals:
-		x.equal[p.to] = append(x.equal[p.to], rule)
+		for _, value := range l.values {
+			x.equal[value] = append(x.equal[value], rule)
+		}
+	case operators.NotEquals:
+		x.present = append(x.present, rule)
+		x.unequal[l.values[0]] = append(x.unequal[l.values[0]], rule)
+	case operators.In:
+		x.held[l.values[0]] = append(x.held[l.values[0]], rule)
 	case operators.Greater, operators.GreaterEquals:
-		x.above = append(x.above, bound{number, p.operator == operators.GreaterEquals, rule})
+		x.above = append(x.above, bound{l.values[0].(float64), l.operator == operators.GreaterEquals, rule})
 	default:
-		x.below = append(x.below, bound{number, p.operator == operators.LessEquals, rule})
+		x.below = append(x.below, bound{l.values[0].(float64), l.operator == operators.LessEquals, rule})
 	}
-	return true
 }
 
 func (s *Set) sort() {
@@ -106,50 +117,82 @@ func (s *Set) Next(facts *Facts) (steps int) {
 	if !s.sorted {
 		s.sort()
 	}
-	clear(s.held)
+	clear(s.counts)
 	for _, x := range s.indexes {
-		steps += 1 + x.count(facts.Traits[x.member], s.held)/countedInAStep
+		steps += 1 + x.count(valueAt(facts.Traits, x.path), s.counts)/countedInAStep
 	}
 	return steps
 }
 
-// countedInAStep is how many rules are counted in the time of a step.
+// countedInAStep is how many rules, or elements, are counted in the time of a step.
 const countedInAStep = 4
 
-// count counts rules of which comparisons hold for a value.
-func (x *index) count(v any, held []int) (n int) {
-	switch of := v.(type) {
-	case float64:
-		for _, b := range x.above {
-			if of < b.number {
-				break
-			}
-			if n++; of > b.number || b.itself {
-				held[b.rule]++
-			}
+// count counts, for each rule, the comparisons that hold of a value, and returns what that took. What holds
+// twice, since an element stands in a list twice, counts twice.
+func (x *index) count(v any, counts []int) (took int) {
+	add := func(rules []int, n int) {
+		took += len(rules)
+		for _, rule := range rules {
+			counts[rule] += n
 		}
-		for _, b := range x.below {
-			if of > b.number {
-				break
-			}
-			if n++; of < b.number || b.itself {
-				held[b.rule]++
-			}
-		}
-	case string, bool:
-	default:
+	}
+	if v == nil {
 		return 0
 	}
-	for _, rule := range x.equal[v] {
-		held[rule]++
-		n++
+	add(x.present, 1)
+	switch of := v.(type) {
+	case string, float64, bool:
+		add(x.equal[v], 1)
+		add(x.unequal[v], -1)
+		if number, is := of.(float64); is {
+			took += x.beyond(number, counts)
+		}
+	case []any:
+		if len(x.held) == 0 {
+			return took
+		}
+		took += len(of)
+		for _, element := range of {
+			switch element.(type) {
+			case string, float64, bool:
+				add(x.held[element], 1)
+			}
+		}
+	case map[string]any:
+		took += len(x.held)
+		for name, rules := range x.held {
+			if name, is := name.(string); is && of[name] != nil {
+				add(rules, 1)
+			}
+		}
 	}
-	return n
+	return took
+}
+
+// beyond is count of a number and the bounds that it is beyond.
+func (x *index) beyond(number float64, counts []int) (took int) {
+	for _, b := range x.above {
+		if number < b.number {
+			break
+		}
+		if took++; number > b.number || b.itself {
+			counts[b.rule]++
+		}
+	}
+	for _, b := range x.below {
+		if number > b.number {
+			break
+		}
+		if took++; number < b.number || b.itself {
+			counts[b.rule]++
+		}
+	}
+	return took
 }
 
 // Excluded says that the rule is not true of the user, whatever time it is. If it says no, the rule
 // may still not be true.
-func (r *InSet) Excluded() bool { return r.set.held[r.place] < r.needs }
+func (r *InSet) Excluded() bool { return r.set.counts[r.place] < r.needs }
 
 // JudgeUntil is [Rule.JudgeUntil] of facts that are the same for all rules since Next, but for
 // InSegment and InCluster. It takes as many steps as if the rule stood alone, or none.

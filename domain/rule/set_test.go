@@ -1,7 +1,6 @@
 package rule_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -70,13 +69,29 @@ func TestARuleOfASetJudgesAsItDoesAlone(t *testing.T) {
 	}
 }
 
-// drawJoined draws comparisons of members with what drawTraits may draw, joined by &&.
+// drawJoined draws comparisons with what drawTraits may draw, joined by &&.
 func drawJoined(t *rapid.T) string {
 	var parts []string
 	for range rapid.IntRange(1, 4).Draw(t, "parts") {
-		member, operator := rapid.SampledFrom([]string{"a", "b", "c", "l"}).Draw(t, "member"), rapid.SampledFrom([]string{"==", "==", "!=", "<", "<=", ">", ">="}).Draw(t, "operator")
-		value := rapid.SampledFrom([]string{"0", "1", "-1", "2.5", `"x"`, `"y"`, `""`, "true", "false"}).Draw(t, "value")
-		parts = append(parts, fmt.Sprintf("traits.%s %s %s", member, operator, value))
+		path := rapid.SampledFrom([]string{"traits.a", "traits.b", `traits["c"]`, "traits.l", "traits.o", "traits.o.a", `traits.o["b"].c`, "traits.none"}).Draw(t, "path")
+		value := func() string {
+			return rapid.SampledFrom([]string{"0", "1", "2.5", "-3.0", `"x"`, `"jazz"`, `"a"`, `""`, "true", "false"}).Draw(t, "value")
+		}
+		parts = append(parts, rapid.SampledFrom([]string{
+			path, "!" + path, "has(" + path + ")", path + " in [" + value() + ", " + value() + "]", path + " in [" + value() + ", traits.b]", value() + " in " + path,
+			path + rapid.SampledFrom([]string{" == ", " == ", " != ", " < ", " <= ", " > ", " >= "}).Draw(t, "operator") + value(),
+		}).Draw(t, "part"))
 	}
 	return strings.Join(parts, " && ")
+}
+
+// An element that stands in a list twice counts twice, which is no reason to take the rule for true.
+func TestARuleOfASetIsNotTrueByAnElementThatStandsTwice(t *testing.T) {
+	set := rule.NewSet()
+	in := set.Add(parsed(t, `"jazz" in traits.likes && traits.age == 30`, rule.Users))
+	facts := &rule.Facts{Traits: map[string]any{"likes": []any{"jazz", "jazz"}, "age": 31.0}}
+	set.Next(facts)
+	if truth, _, _ := in.JudgeUntil(facts); truth != rule.False {
+		t.Errorf("it is %v", truth)
+	}
 }
