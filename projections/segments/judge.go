@@ -245,6 +245,7 @@ func (c *segmented) rejudge(u *segmentUser, some []*segmentVersion, at eventstor
 
 // writtenTogether is how many events of users are judged while the database writes what those before
 // them changed.
+// limit: models | events of users whose changes of segments are written together | {writtenTogether}
 const writtenTogether = 250
 
 // applyUsers changes the segments by events of users. Once the users are read, judging asks the

@@ -891,8 +891,19 @@ const (
 	restoredClients  = `SELECT DISTINCT client FROM segment_versions v WHERE ` + isRestored + ` LIMIT $1`
 	isRestored       = `v.serves AND v.blocked = '{}'
 	AND NOT EXISTS (SELECT FROM segment_versions n WHERE n.client = v.client AND n.segment = v.segment AND NOT n.serves)`
+	// A look goes by those who are due first; where these may be of few clients, by client: to
+	// read all of 500,000 who are due took 600 ms, each second until they are judged.
 	dueSegments = `
-SELECT client FROM segment_users WHERE due <= $1
+WITH RECURSIVE first AS MATERIALIZED (SELECT client FROM segment_users WHERE due <= $1 ORDER BY due LIMIT 10000),
+each AS (
+	(SELECT client FROM segment_users WHERE due IS NOT NULL AND (SELECT count(*) FROM first) = 10000 ORDER BY client LIMIT 1)
+	UNION ALL
+	SELECT (SELECT u.client FROM segment_users u WHERE u.due IS NOT NULL AND u.client > e.client ORDER BY u.client LIMIT 1)
+	FROM each e WHERE e.client IS NOT NULL
+)
+SELECT client FROM first
+UNION
+SELECT e.client FROM each e WHERE EXISTS (SELECT FROM segment_users u WHERE u.client = e.client AND u.due <= $1)
 UNION
 SELECT k.client FROM segment_clocks k WHERE EXISTS (SELECT FROM segment_users u WHERE u.client = k.client AND u.due <= $1 + k.ahead OFFSET 0)
 LIMIT $2`

@@ -693,6 +693,30 @@ func TestNobodyIsDueTooEarly(t *testing.T) {
 	}
 }
 
+// However many users of a client are due, others that are due later are found, too, and no one that is not.
+func TestAClientOfManyWhoAreDueHidesNoOther(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	w.Create(w.Acme, "ada", `{}`)
+	w.catchUp(testkit.Random(t)) // which makes the tables
+	due := w.clock.Add(-time.Hour)
+	for _, of := range []struct {
+		client id.Client
+		users  int
+		due    time.Time
+	}{{"cli_a", 10_001, due.Add(-time.Hour)}, {"cli_b", 1, due}, {"cli_c", 1, w.clock.Add(time.Hour)}, {"cli_d", 2, due}} {
+		if _, err := w.Pool.Exec(t.Context(), `
+INSERT INTO `+projector.ID(w.model)+`.segment_users (client, id, number, created_at, updated_at, versions, due)
+SELECT $1, n::text, n, $3, $3, '{}', $3 FROM generate_series(1, $2) n`, string(of.client), of.users, of.due); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := projectionstest.Must[[]id.Client](t)(w.model.Waiting(t.Context(), w.clock))
+	if slices.Sort(found); !slices.Equal(found, []id.Client{"cli_a", "cli_b", "cli_d"}) {
+		t.Errorf("found %v", found)
+	}
+}
+
 // One batch may hold that a user leaves a segment, and that it is erased: the segment counts it no longer.
 func TestWhoLeavesAndIsErasedAtOnceIsNotCounted(t *testing.T) {
 	t.Parallel()
