@@ -72,10 +72,13 @@ type view struct {
 	Body               template.HTML
 }
 
+// below says whether a page is one of another's, such as that of an error code.
+func below(here, path string) bool { return path != "/docs" && strings.HasPrefix(here, path+"/") }
+
 // New draws the pages in files, which have the paths of the repository, and the
 // reference of a contract.
 func New(files fs.FS, contract *openapi3.T) (*Site, error) {
-	layout, err := template.New("layout").Funcs(template.FuncMap{"slug": slug}).Parse(layoutTemplate)
+	layout, err := template.New("layout").Funcs(template.FuncMap{"slug": slug, "below": below}).Parse(layoutTemplate)
 	if err != nil {
 		return nil, err
 	}

@@ -90,6 +90,21 @@ func TestEveryPageIsInTheMenuOrAmongTheDecisions(t *testing.T) {
 	}
 }
 
+// A page that the menu does not list is marked by the one that it belongs to, and no page by two.
+func TestTheMenuSaysWhereOneIs(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	for path, want := range map[string]string{
+		docsite.CodePath("stale"): `href="/docs/errors" aria-current="true"`,
+		"/docs/errors":            `href="/docs/errors" aria-current="page"`,
+		"/docs/webhooks":          `href="/docs/webhooks" aria-current="page"`,
+	} {
+		if marked := strings.Count(all[path], "aria-current"); !strings.Contains(all[path], want) || marked != 2 { // beside the page, and above it
+			t.Errorf("%s: %d marks, want %s", path, marked, want)
+		}
+	}
+}
+
 func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	for path, page := range pages(t) {
