@@ -37,7 +37,7 @@ func (m Model) ApplyClient(ctx context.Context, tx pgx.Tx, log *eventstore.Log, 
 		return err
 	}
 	m.Vault = log.Vault
-	c, err := m.lock(ctx, tx, client, spend)
+	c, err := m.lock(ctx, tx, client, spend, false)
 	if err != nil {
 		return err
 	}

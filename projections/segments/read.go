@@ -964,7 +964,7 @@ const beginSlice = `BEGIN; SET LOCAL synchronous_commit TO off`
 func (m Model) Build(ctx context.Context, client id.Client) (more bool, ready int64, err error) {
 	ready = -1
 	err = pgx.BeginTxFunc(ctx, m.Pool, pgx.TxOptions{BeginQuery: beginSlice}, func(tx pgx.Tx) error {
-		c, err := m.lock(ctx, tx, client, freely)
+		c, err := m.lock(ctx, tx, client, freely, true)
 		if err != nil {
 			return err
 		}

@@ -211,6 +211,7 @@ type segmented struct {
 	by          definedBy
 	redefined   bool // by this transaction
 	made        bool // versions, since what follows from them was derived
+	builds      bool // it judges by versions that do not serve yet, and not by others
 }
 
 // definedBy names definitions by the last event that may have changed them and by the
@@ -284,9 +285,10 @@ UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5, de
 	subjectKeys    = `SELECT subject, id, client_key, wrapped FROM subject_keys WHERE client = $1 AND subject = ANY($2)`
 )
 
-// lock takes a client's segments for a transaction, and reads their versions.
-func (m Model) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend) (*segmented, error) {
-	c := &segmented{Model: m, tx: tx, client: client, spend: spend}
+// lock takes a client's segments for a transaction, and reads their versions. One that builds judges
+// by versions that do not serve yet, and by no others, so it need not parse these.
+func (m Model) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend, builds bool) (*segmented, error) {
+	c := &segmented{Model: m, tx: tx, client: client, spend: spend, builds: builds}
 	lock := func() error {
 		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, readmodel.Text(&c.folded), &c.folds, &c.foldedUsers, &c.foldIn, readmodel.Document(&c.decided), &c.by.events, readmodel.Text(&c.by.event))
 	}
@@ -359,7 +361,19 @@ func (c *segmented) derive(ctx context.Context) error {
 		return err
 	}
 	c.note()
-	return nil
+	return c.spend(c.Size() / notedInAStep)
+}
+
+// notedInAStep is how many bytes of rules are noted in the time of a step.
+const notedInAStep = 16
+
+// needed are the versions, by their places, whose rules the transaction may judge by.
+func (c *segmented) needed() []bool {
+	some := c.ordered
+	if c.builds {
+		some = slices.DeleteFunc(slices.Clone(some), func(v *segmentVersion) bool { return v.serves })
+	}
+	return c.reached(some, c.named)
 }
 
 // parseSteps is what it takes to parse a rule, for each byte that it takes in memory.
@@ -368,7 +382,11 @@ const parseSteps = 6
 // parse makes the rules of the versions ready to judge.
 func (c *segmented) parse(ctx context.Context) error {
 	unknown := map[id.Event]*segmentVersion{}
+	needed := c.needed()
 	for _, v := range c.versions {
+		if !needed[v.place] {
+			continue
+		}
 		if v.rule == nil {
 			v.rule = c.known(v.sealed.Event)
 		}
@@ -569,10 +587,15 @@ func (v *segmentVersion) readsOf() []string {
 }
 
 // referredBy are the versions that one refers to, not those by way of others.
-func (c *segmented) referredBy(v *segmentVersion) (found []*segmentVersion) {
+func (c *segmented) referredBy(v *segmentVersion) []*segmentVersion {
 	if v.rule == nil {
 		return nil
 	}
+	return c.named(v)
+}
+
+// named is referredBy of a version whose rule may not be known yet.
+func (c *segmented) named(v *segmentVersion) (found []*segmentVersion) {
 	for _, segment := range v.refers {
 		if to := c.referred(v, id.Segment(segment)); to != nil {
 			found = append(found, to)

@@ -693,6 +693,38 @@ func TestNobodyIsDueTooEarly(t *testing.T) {
 	}
 }
 
+// A new rule is built by itself, with those that it refers to, however many others there are.
+func TestABuildParsesNoRuleThatItDoesNotJudgeBy(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	random := testkit.Random(t)
+	w.Create(w.Acme, "ada", `{"n":30}`)
+	define := func(segment int, rule string, refers ...id.Segment) (made id.Event) {
+		t.Helper()
+		w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[segment], Name: "S", Rule: event.Private([]byte(rule)), Refers: append([]id.Segment{}, refers...)})
+		for _, r := range projectionstest.Must[[]eventstore.Record](t)(w.EventLog.Store.ReadAll(t.Context(), w.applied, 100)) {
+			if r.Type == "segment.defined" {
+				made = r.ID
+			}
+		}
+		w.catchUp(random)
+		return made
+	}
+	base, beside := define(0, `traits.n > 20`), define(1, `traits.n > 25`)
+	w.Segment(w.Acme, event.SegmentReady{Revision: 1})
+	upon := define(2, fmt.Sprintf(`in_segment(%q)`, projectionstest.SegmentIDs[0]), projectionstest.SegmentIDs[0])
+	model := segments.New(w.Reader)
+	for more := true; more; {
+		var err error
+		if more, _, err = model.Build(t.Context(), w.Acme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !model.Parsed(base) || model.Parsed(beside) || !model.Parsed(upon) {
+		t.Errorf("parsed: what it refers to %v, another %v, itself %v", model.Parsed(base), model.Parsed(beside), model.Parsed(upon))
+	}
+}
+
 // However many users of a client are due, others that are due later are found, too, and no one that is not.
 func TestAClientOfManyWhoAreDueHidesNoOther(t *testing.T) {
 	t.Parallel()
