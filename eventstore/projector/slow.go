@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -62,6 +63,7 @@ type slowClients struct {
 	all    map[id.Client]*slowClient
 	more   chan struct{} // of capacity 1: there may be something to apply
 	rounds int
+	rests  map[string]int // by owner: the rounds that others have before its next slice
 }
 
 type slowClient struct {
@@ -83,7 +85,7 @@ VALUES ($1, $2, $3, '', 'its events take long; they are applied in slices', true
 
 // findSlow finds the clients that an earlier leader applied in slices.
 func (l *leader) findSlow(ctx context.Context) (*slowClients, error) {
-	s := &slowClients{leader: l, all: map[id.Client]*slowClient{}, more: make(chan struct{}, 1)}
+	s := &slowClients{leader: l, all: map[id.Client]*slowClient{}, more: make(chan struct{}, 1), rests: map[string]int{}}
 	rows, _ := l.Pool.Query(ctx, selectSlow, l.projectionID) // what it fails with, its rows end with
 	var client id.Client
 	var at eventstore.Position
@@ -183,12 +185,33 @@ func (s *slowClients) next() map[id.Client]*slowClient {
 		}
 		chosen[owner] = client
 	}
+	s.rest(chosen)
 	for _, client := range chosen {
 		next[client] = s.all[client]
 		next[client].sliced = s.rounds
 	}
 	return next
 }
+
+// rest takes those that rest from a round, unless all do. A slice of one event is long where a client has
+// many rules, which are read for each: others then have as much time before its next one.
+func (s *slowClients) rest(chosen map[string]id.Client) {
+	least := math.MaxInt
+	for owner := range chosen {
+		least = min(least, s.rests[owner])
+	}
+	for owner := range chosen {
+		if s.rests[owner] -= least; s.rests[owner] > 0 {
+			s.rests[owner]--
+			delete(chosen, owner)
+		} else {
+			delete(s.rests, owner)
+		}
+	}
+}
+
+// rests is how many rounds of others are as long as a slice that took so many steps was too long.
+func rests(steps int) int { return max(0, steps-1) / longSlice }
 
 // round gives slow clients a slice each. One that fails keeps back no other.
 func (s *slowClients) round(ctx context.Context) (more bool, err error) {
@@ -224,6 +247,7 @@ func (s *slowClients) slice(ctx context.Context, client id.Client, c *slowClient
 		s.forget(client)
 	default:
 		c.took(c.part.spent, s.leader.Now())
+		s.rests[client.Owner()] = rests(c.part.spent)
 	}
 	return true, unknown
 }

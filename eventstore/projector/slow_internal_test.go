@@ -14,7 +14,7 @@ import (
 func TestAClientAndItsSandboxesHaveOneSlice(t *testing.T) {
 	source := id.Random(rand.Reader)
 	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
-	s := &slowClients{all: map[id.Client]*slowClient{}}
+	s := &slowClients{all: map[id.Client]*slowClient{}, rests: map[string]int{}}
 	slow := func(client id.Client, passed int) {
 		s.all[client] = &slowClient{part: &leader{}, passed: []eventstore.Position{"", "1"}[passed]}
 	}
@@ -39,6 +39,40 @@ func TestAClientAndItsSandboxesHaveOneSlice(t *testing.T) {
 		if want := map[id.Client]int{other: 8, idle: 8}[client]; slices[client] != max(want, 2) {
 			t.Errorf("%s was looked at %d times", client, slices[client])
 		}
+	}
+}
+
+// A client whose slices are long, however few events they hold, has as much time as another with all its
+// sandboxes, and all of it where the other has nothing to apply.
+func TestAClientOfLongSlicesHasNoMoreThanItsShare(t *testing.T) {
+	source := id.Random(rand.Reader)
+	long, short := id.Next[id.Client](source), id.Next[id.Client](source)
+	s := &slowClients{all: map[id.Client]*slowClient{}, rests: map[string]int{}}
+	for _, client := range []id.Client{long, id.NextSandbox(source, long), id.NextSandbox(source, long), short} {
+		s.all[client] = &slowClient{part: &leader{}, passed: "1"}
+	}
+	took := map[string]int{}
+	rounds := func(n int) {
+		for range n {
+			next := s.next()
+			if len(next) == 0 {
+				t.Fatal("nobody has a turn")
+			}
+			for client := range next {
+				slices := map[string]int{long.Owner(): 100, short.Owner(): 1}[client.Owner()]
+				s.rests[client.Owner()] = rests(slices * longSlice)
+				took[client.Owner()] += slices
+			}
+		}
+	}
+	rounds(1000)
+	if beside := took[short.Owner()]; took[long.Owner()] > beside*5/4 || beside < 900 {
+		t.Errorf("it took %d beside %d", took[long.Owner()], beside)
+	}
+	delete(s.all, short)
+	took = map[string]int{}
+	if rounds(10); took[long.Owner()] != 1000 {
+		t.Errorf("alone it took %d in ten rounds", took[long.Owner()])
 	}
 }
 
