@@ -447,7 +447,7 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 
 // compares notes a path beside a value in the rule itself.
 func (c *compiler) compares(e, with ast.Expr) {
-	if path, ok := pathOf(e); ok && path != "" && c.fixed(with) != nil {
+	if path, ok := pathOf(e); ok && path != "" && !isHas(e) && c.fixed(with) != nil {
 		c.compared = append(c.compared, compared{c.read(e, path), c.fixed(with)})
 	}
 }

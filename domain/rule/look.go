@@ -65,11 +65,14 @@ func (c *compiler) look(e ast.Expr) *look {
 	default:
 		return nil
 	}
-	if path == nil || slices.Contains(values, nil) {
+	if path == nil || isHas(of) || slices.Contains(values, nil) {
 		return nil
 	}
 	return &look{path, operator, values}
 }
+
+// isHas says whether an expression is has(…), which is true or false whatever the value at its path is.
+func isHas(e ast.Expr) bool { return e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() }
 
 // traitOf is where in the traits of the user an expression reads; nil: it is no such path.
 func traitOf(e ast.Expr) []string {

@@ -2,8 +2,8 @@ package rule
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"cel.dev/cel-go/common/operators"
@@ -79,7 +79,7 @@ func (s *Set) Add(r *Rule) *InSet {
 
 // index puts a comparison that a rule needs into the index of its path.
 func (s *Set) index(l *look, rule int) {
-	path := strings.Join(l.path, "\x00")
+	path := fmt.Sprintf("%q", l.path)
 	x := s.at[path]
 	if x == nil {
 		x = &index{path: l.path, equal: map[any][]int{}, unequal: map[any][]int{}, held: map[any][]int{}}

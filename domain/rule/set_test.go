@@ -78,7 +78,7 @@ func drawJoined(t *rapid.T) string {
 			return rapid.SampledFrom([]string{"0", "1", "2.5", "-3.0", `"x"`, `"jazz"`, `"a"`, `""`, "true", "false"}).Draw(t, "value")
 		}
 		parts = append(parts, rapid.SampledFrom([]string{
-			path, "!" + path, "has(" + path + ")", path + " in [" + value() + ", " + value() + "]", path + " in [" + value() + ", traits.b]", value() + " in " + path,
+			path, "!" + path, "has(" + path + ")", "has(" + path + ") == true", "has(" + path + ") in [" + value() + ", false]", path + " in [" + value() + ", " + value() + "]", path + " in [" + value() + ", traits.b]", value() + " in " + path,
 			path + rapid.SampledFrom([]string{" == ", " == ", " != ", " < ", " <= ", " > ", " >= "}).Draw(t, "operator") + value(),
 		}).Draw(t, "part"))
 	}
@@ -93,5 +93,30 @@ func TestARuleOfASetIsNotTrueByAnElementThatStandsTwice(t *testing.T) {
 	set.Next(facts)
 	if truth, _, _ := in.JudgeUntil(facts); truth != rule.False {
 		t.Errorf("it is %v", truth)
+	}
+}
+
+// Each of these rules is true of its user, whatever other rule the set holds.
+func TestARuleOfASetIsNotTakenForAnotherOne(t *testing.T) {
+	for _, texts := range [][]string{
+		{`has(traits.a) == true`},
+		{`has(traits.a) != false`},
+		{`has(traits.none) == false`},
+		{`has(traits.a) in [true]`},
+		{`traits.o.b == 2`, `traits["o\x00b"] == 3`},
+		{`traits["o\x00b"] == 3`, `traits.o.b == 2`},
+	} {
+		set := rule.NewSet()
+		var all []*rule.InSet
+		for _, text := range texts {
+			all = append(all, set.Add(parsed(t, text, rule.Users)))
+		}
+		facts := &rule.Facts{Traits: map[string]any{"a": 1.0, "o": map[string]any{"b": 2.0}, "o\x00b": 3.0}}
+		set.Next(facts)
+		for i, in := range all {
+			if truth, _, _ := in.JudgeUntil(facts); truth != rule.True || in.Excluded() {
+				t.Errorf("%s of %q is %v, excluded: %v", texts[i], texts, truth, in.Excluded())
+			}
+		}
 	}
 }

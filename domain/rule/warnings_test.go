@@ -38,6 +38,7 @@ func TestARuleIsWarnedOf(t *testing.T) {
 		`traits.age > 30 && traits.vip && traits.plan != 3`: "",
 		`"jazz" in traits.likes && traits.pets.exists(p, p.kind == "dog") && has(traits.home)`: "",
 		`traits.born > "2000-01-01" && traits.age > traits.price`:                              "",
+		`has(traits.age) == true && false != has(traits.likes)`:                                "",
 	} {
 		warned := parsed(t, text, rule.Users).Warnings(schema)
 		wanted := strings.Split(want, " | ")
