@@ -120,3 +120,28 @@ func TestARuleOfASetIsNotTakenForAnotherOne(t *testing.T) {
 		}
 	}
 }
+
+// Elements are looked at once, however often a rule asks for one, and are counted as what that takes.
+func TestToCountARuleIsBoundedByItsTextAndTheTraits(t *testing.T) {
+	list := make([]any, 60_000)
+	for i := range list {
+		list[i] = "x"
+	}
+	facts := &rule.Facts{Traits: map[string]any{"l": list}}
+	steps := func(text string) int {
+		set := rule.NewSet()
+		in := set.Add(parsed(t, text, rule.Users))
+		took := set.Next(facts)
+		if in.Excluded() {
+			t.Errorf("%.40s is excluded", text)
+		}
+		return took
+	}
+	once := steps(`"x" in traits.l`)
+	if often := steps(strings.Repeat(`"x" in traits.l && `, 100) + `"x" in traits.l`); often != once {
+		t.Errorf("it takes %d steps, and %d if asked once", often, once)
+	}
+	if once < 2*len(list) || once > 3*len(list) {
+		t.Errorf("%d elements take %d steps", len(list), once)
+	}
+}
