@@ -145,3 +145,33 @@ func TestToCountARuleIsBoundedByItsTextAndTheTraits(t *testing.T) {
 		t.Errorf("%d elements take %d steps", len(list), once)
 	}
 }
+
+// What is nothing but looks at the traits is excluded of exactly those of whom it is not true.
+func TestLooksExcludeARuleWhereTheyDoNotHold(t *testing.T) {
+	var texts []string
+	for _, number := range []string{"3", "-1", "7", "2.5", "0"} {
+		for _, operator := range []string{">", "<", ">=", "<=", "==", "!="} {
+			texts = append(texts, "traits.a "+operator+" "+number)
+		}
+	}
+	texts = append(texts, `traits.a != "x" && traits.a != true`, `traits.a > -1 && traits.a < 3`, `traits.a == 3 && traits.b == 3`, `traits.a`, `has(traits.a)`, `has(traits.o.a)`,
+		`traits.a in ["x", 3, 3, true]`, `traits.a in []`, `traits.o.a == 3`, `"x" in traits.l`, `3 in traits.l && true in traits.l`, `"a" in traits.o`, `"b" in traits.o`, `3 in traits.o`)
+	set := rule.NewSet()
+	var rules []*rule.Rule
+	var all []*rule.InSet
+	for _, text := range texts {
+		r := parsed(t, text, rule.Users)
+		rules, all = append(rules, r), append(all, set.Add(r))
+	}
+	for _, v := range []any{nil, "x", "", true, false, 3.0, 7.0, -1.0, 2.5, 2.0, 0.0, 99.0, -99.0, []any{"x", 3.0, []any{}}, []any{3.0, true, nil}, map[string]any{"a": 3.0, "b": nil}} {
+		for _, name := range []string{"a", "o", "l"} {
+			facts := &rule.Facts{Traits: map[string]any{name: v, "b": 3.0}}
+			set.Next(facts)
+			for i, in := range all {
+				if truth := rules[i].Judge(facts); in.Excluded() != (truth != rule.True) {
+					t.Errorf("%s of %v is %v, excluded: %v", texts[i], facts.Traits, truth, in.Excluded())
+				}
+			}
+		}
+	}
+}
