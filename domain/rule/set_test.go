@@ -1,6 +1,7 @@
 package rule_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,13 +106,16 @@ func TestARuleOfASetIsNotTakenForAnotherOne(t *testing.T) {
 		{`has(traits.a) in [true]`},
 		{`traits.o.b == 2`, `traits["o\x00b"] == 3`},
 		{`traits["o\x00b"] == 3`, `traits.o.b == 2`},
+		{`user.external_id == "ada"`},
+		{`traits.l[0] == 4`},
+		{`traits["l"][0] == 4 && !has(traits.none)`},
 	} {
 		set := rule.NewSet()
 		var all []*rule.InSet
 		for _, text := range texts {
 			all = append(all, set.Add(parsed(t, text, rule.Users)))
 		}
-		facts := &rule.Facts{Traits: map[string]any{"a": 1.0, "o": map[string]any{"b": 2.0}, "o\x00b": 3.0}}
+		facts := &rule.Facts{Traits: map[string]any{"a": 1.0, "o": map[string]any{"b": 2.0}, "o\x00b": 3.0, "l": []any{4.0}}, ExternalID: "ada"}
 		set.Next(facts)
 		for i, in := range all {
 			if truth, _, _ := in.JudgeUntil(facts); truth != rule.True || in.Excluded() {
@@ -144,6 +148,27 @@ func TestToCountARuleIsBoundedByItsTextAndTheTraits(t *testing.T) {
 	if once < 2*len(list) || once > 3*len(list) {
 		t.Errorf("%d elements take %d steps", len(list), once)
 	}
+	set := rule.NewSet()
+	for range 100 {
+		set.Add(parsed(t, `"x" in traits.l`, rule.Users))
+	}
+	if took := set.Next(facts); took < 20*len(list) || took > 30*len(list) {
+		t.Errorf("100 rules that are counted at each of %d elements take %d steps", len(list), took)
+	}
+}
+
+// What takes more steps than a rule has is unknown, though a look at it holds.
+func TestARuleOfASetIsExhaustedAsItIsAlone(t *testing.T) {
+	facts := &rule.Facts{Traits: map[string]any{"l": slices.Repeat([]any{1.0}, 200_000)}}
+	for _, text := range []string{`traits.l != 2`, `traits["l"] != "x"`, `1 in traits.l`, `has(traits.l) && traits.l != 2`} {
+		r, set := parsed(t, text, rule.Users), rule.NewSet()
+		in := set.Add(r)
+		set.Next(facts)
+		alone, _, _ := r.JudgeUntil(facts)
+		if truth, _, _ := in.JudgeUntil(facts); truth != rule.Unknown || alone != rule.Unknown || in.Excluded() {
+			t.Errorf("%s is %v, alone %v, excluded: %v", text, truth, alone, in.Excluded())
+		}
+	}
 }
 
 // What is nothing but looks at the traits is excluded of exactly those of whom it is not true.
@@ -155,13 +180,14 @@ func TestLooksExcludeARuleWhereTheyDoNotHold(t *testing.T) {
 		}
 	}
 	texts = append(texts, `traits.a != "x" && traits.a != true`, `traits.a > -1 && traits.a < 3`, `traits.a == 3 && traits.b == 3`, `traits.a`, `has(traits.a)`, `has(traits.o.a)`,
-		`traits.a in ["x", 3, 3, true]`, `traits.a in []`, `traits.o.a == 3`, `"x" in traits.l`, `3 in traits.l && true in traits.l`, `"a" in traits.o`, `"b" in traits.o`, `3 in traits.o`)
+		`traits.a in ["x", 3, 3, true]`, `traits.a in []`, `traits.a in [3, 3.0] && traits.b == 4`, `traits.o.a == 3`, `"x" in traits.l`, `3 in traits.l && true in traits.l`, `"a" in traits.o`, `"b" in traits.o`, `3 in traits.o`)
 	set := rule.NewSet()
 	var rules []*rule.Rule
 	var all []*rule.InSet
 	for _, text := range texts {
 		r := parsed(t, text, rule.Users)
 		rules, all = append(rules, r), append(all, set.Add(r))
+		set.Next(&rule.Facts{}) // whenever a rule is added, its bounds are in order
 	}
 	for _, v := range []any{nil, "x", "", true, false, 3.0, 7.0, -1.0, 2.5, 2.0, 0.0, 99.0, -99.0, []any{"x", 3.0, []any{}}, []any{3.0, true, nil}, map[string]any{"a": 3.0, "b": nil}} {
 		for _, name := range []string{"a", "o", "l"} {
