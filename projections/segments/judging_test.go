@@ -92,3 +92,20 @@ func TestWhoHasNotGrantedALayerTakesSteps(t *testing.T) {
 		}
 	}
 }
+
+// What finds the rules that do not name a user takes steps, too: they may be many, and its traits long.
+func TestWhomNoRuleNamesTakesSteps(t *testing.T) {
+	parsed, err := rule.Parse(`1 in traits.l`, rule.Users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &segmented{spend: freely, definitions: definitions{set: rule.NewSet()}}
+	for number := range 300 {
+		c.ordered = append(c.ordered, &segmentVersion{number: number, rule: parsed, inSet: c.set.Add(parsed)})
+	}
+	u := &segmentUser{facts: &rule.Facts{Traits: map[string]any{"l": slices.Repeat([]any{2.}, 1_000)}}, known: newKnown()}
+	in, _, err := c.judge(u, c.ordered)
+	if least := 2*1_000 + 300/excludedInAStep; err != nil || len(in) > 0 || c.steps < least || c.steps > least+10 {
+		t.Errorf("it is in %v by %d steps, of %d: %v", in, c.steps, least, err)
+	}
+}

@@ -779,6 +779,52 @@ func TestWhoLeavesAndIsErasedAtOnceIsNotCounted(t *testing.T) {
 	counted(0)
 }
 
+// While some events are judged, what those before them changed is written: that leaves the same rows as one
+// event after the other, of those who are erased in between, too.
+func TestWhatIsWrittenInPiecesIsAsIfItWereSingly(t *testing.T) {
+	t.Parallel()
+	random := testkit.Random(t)
+	w := newSegmentFixture(t)
+	w.model = w.model.Often()
+	projectionstest.DefineLayers(w.Fixture, w.Acme)
+	layer := projectionstest.SegmentLayers[0]
+	for i, text := range []string{`traits.n > 20`, fmt.Sprintf(`granted(%q) && traits.n > 10`, layer), `interactions("click", "7d") >= 2`} {
+		w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[i], Name: "S", Rule: event.Private([]byte(text)), Refers: []id.Segment{}})
+	}
+	w.Segment(w.Acme, event.SegmentReady{Revision: 2})
+	var users []id.User
+	for n := range 300 {
+		traits := fmt.Sprintf(`{"n":%d}`, random.IntN(40))
+		choice, at := random.IntN(8), 0
+		if len(users) < 3 {
+			choice = 0
+		} else {
+			at = random.IntN(3) // of few, so that what is said of one meets
+		}
+		switch choice {
+		case 0:
+			users = append(users, w.Create(w.Acme, fmt.Sprint("person ", n), traits))
+		case 1, 2:
+			w.Erase(w.Acme, users[at])
+			users = slices.Delete(users, at, at+1)
+		case 3:
+			w.Change(w.Acme, users[at], traits)
+		case 4, 5:
+			w.Grant(w.Acme, layer, users[at], random.IntN(4) > 0)
+		default:
+			w.Interact(w.Acme, users[at], users[0], "click", 1)
+		}
+		w.catchUp(random)
+	}
+	tables := projectionstest.EmptyTables(t, w.Fixture, w.model)
+	if err := projector.Apply(t.Context(), segments.Model{}.Often(), tables.TX, w.EventLog, w.History()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(w.rows(w.Pool, projector.ID(w.model)), w.rows(tables.TX, "trial")); diff != "" {
+		t.Errorf("singly (-) and in pieces (+):\n%s", diff)
+	}
+}
+
 // Who withdraws leaves the clusters of the layer, and comes back with the next run: so do the
 // segments that ask for them, by way of others, too.
 func TestWhoWithdrewIsInNoClusterUntilTheNextRun(t *testing.T) {
