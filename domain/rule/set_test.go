@@ -107,6 +107,7 @@ func TestARuleOfASetIsNotTakenForAnotherOne(t *testing.T) {
 		{`traits.o.b == 2`, `traits["o\x00b"] == 3`},
 		{`traits["o\x00b"] == 3`, `traits.o.b == 2`},
 		{`user.external_id == "ada"`},
+		{`traits.a == traits.b && traits.a in [traits.b]`},
 		{`traits.l[0] == 4`},
 		{`traits["l"][0] == 4 && !has(traits.none)`},
 	} {
@@ -115,7 +116,7 @@ func TestARuleOfASetIsNotTakenForAnotherOne(t *testing.T) {
 		for _, text := range texts {
 			all = append(all, set.Add(parsed(t, text, rule.Users)))
 		}
-		facts := &rule.Facts{Traits: map[string]any{"a": 1.0, "o": map[string]any{"b": 2.0}, "o\x00b": 3.0, "l": []any{4.0}}, ExternalID: "ada"}
+		facts := &rule.Facts{Traits: map[string]any{"a": 1.0, "b": 1.0, "o": map[string]any{"b": 2.0}, "o\x00b": 3.0, "l": []any{4.0}}, ExternalID: "ada"}
 		set.Next(facts)
 		for i, in := range all {
 			if truth, _, _ := in.JudgeUntil(facts); truth != rule.True || in.Excluded() {
