@@ -132,8 +132,8 @@ func (s *Set) Next(facts *Facts) (steps int) {
 }
 
 const (
-	countedInAStep = 4 // rules
-	foundInAll     = 8 // rules are counted in the time that it takes to find an element, or a name: some 20 ns
+	countedInAStep   = 4 // rules
+	countedMeanwhile = 8 // rules, while an element, or a name, is found: some 20 ns
 )
 
 // count counts, for each rule, the comparisons that hold of a value, and returns what that took. What holds
@@ -160,7 +160,7 @@ func (x *index) count(v any, counts []int) (took int) {
 		if len(x.held) == 0 {
 			return took
 		}
-		took += foundInAll * len(of)
+		took += countedMeanwhile * len(of)
 		for _, element := range of {
 			switch element.(type) {
 			case string, float64, bool:
@@ -168,7 +168,7 @@ func (x *index) count(v any, counts []int) (took int) {
 			}
 		}
 	case map[string]any:
-		took += foundInAll * len(x.held)
+		took += countedMeanwhile * len(x.held)
 		for name, rules := range x.held {
 			if name, is := name.(string); is && of[name] != nil {
 				add(rules, 1)
