@@ -156,6 +156,11 @@ func TestToCountARuleIsBoundedByItsTextAndTheTraits(t *testing.T) {
 	if took := set.Next(facts); took < 20*len(list) || took > 30*len(list) {
 		t.Errorf("100 rules that are counted at each of %d elements take %d steps", len(list), took)
 	}
+	set = rule.NewSet()
+	set.Add(parsed(t, `has(traits.one.by.another)`, rule.Users))
+	if took := set.Next(facts); took != 3 {
+		t.Errorf("a path of three names takes %d steps", took)
+	}
 }
 
 // What takes more steps than a rule has is unknown, though a look at it holds.
