@@ -2,9 +2,12 @@ package console
 
 import (
 	"cmp"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
+	"time"
 
 	kindred "kindred/sdk/go"
 )
@@ -58,6 +61,26 @@ func (p *page) stream(target, accept string) (*http.Response, error) {
 	r.Header.Set("Authorization", "Bearer "+p.token)
 	r.Header.Set("Accept", accept)
 	return transport{p.API, p.r, p.calls}.RoundTrip(r)
+}
+
+// download passes a file on as the API writes it. What the API refuses is shown as a page, and is no file.
+func (p *page) download(target, accept, name string) error {
+	resp, err := p.stream(target, accept)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		var refused kindred.Error
+		if err := json.NewDecoder(resp.Body).Decode(&refused); err != nil {
+			return err
+		}
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // none is 0
+		refused.RetryAfter = time.Duration(seconds) * time.Second
+		return &refused
+	}
+	p.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	return p.pass(resp)
 }
 
 // pass passes an answer on.

@@ -312,6 +312,26 @@ func TestAFormThatWasShownForAnotherClientIsRefused(t *testing.T) {
 	}
 }
 
+// A browser saves what comes with a name as a file, whatever its status: a refusal that is saved is taken for the members.
+func TestADownloadThatIsRefusedIsAPage(t *testing.T) {
+	t.Parallel()
+	pages := pagesOf(t)
+	busy := refusal{Status: http.StatusServiceUnavailable, Code: "overloaded", Detail: "Too much is going on."}
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/segments/seg_1/members?": busy, "/api/v1/clients/cli_1/history?": busy, "/api/v1/segments/seg_2/members?": kindred.SegmentMemberList{},
+	})
+	for path, want := range map[string]int{"segments/seg_1/members.csv": 503, "history.ndjson": 503, "segments/seg_2/members.csv": 200} {
+		r := httptest.NewRequest(http.MethodGet, Path+path, nil)
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
+		file, page := w.Header().Get("Content-Disposition") != "", strings.Contains(w.Body.String(), "Too much is going on.</p>")
+		if w.Code != want || file != (want == http.StatusOK) || page == file {
+			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
 // The header of a CSV file is a line of the API's, and nobody.
 func TestTheHeaderOfAFileIsNotCounted(t *testing.T) {
 	t.Parallel()

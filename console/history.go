@@ -40,15 +40,7 @@ func (p *page) history() error {
 
 // downloadHistory passes on the whole history, as it can be verified.
 func (p *page) downloadHistory() error {
-	if _, err := p.api.History.ListPage(p.r.Context(), kindred.ListHistoryParams{Limit: new(int64(1)), Data: new(false)}); err != nil {
-		return err // as a page, and not in a file
-	}
-	resp, err := p.stream("/api/v1/clients/"+url.PathEscape(p.who.Client)+"/history", "application/x-ndjson")
-	if err != nil {
-		return err
-	}
-	p.w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)
-	return p.pass(resp)
+	return p.download("/api/v1/clients/"+url.PathEscape(p.who.Client)+"/history", "application/x-ndjson", "history.ndjson")
 }
 
 // historyEvent shows one event with what its reader's browser needs to verify it.

@@ -157,16 +157,7 @@ func plainDay(day string) string {
 
 // downloadMembers passes on the members of a segment as CSV.
 func (p *page) downloadMembers() error {
-	id := p.r.PathValue("id")
-	if _, err := p.api.Segments.ListMembersPage(p.r.Context(), id, kindred.ListSegmentMembersParams{Limit: new(int64(1))}); err != nil {
-		return err // as a page, and not in a file
-	}
-	resp, err := p.stream("/api/v1/segments/"+url.PathEscape(id)+"/members", "text/csv")
-	if err != nil {
-		return err
-	}
-	p.w.Header().Set("Content-Disposition", `attachment; filename="members.csv"`)
-	return p.pass(resp)
+	return p.download("/api/v1/segments/"+url.PathEscape(p.r.PathValue("id"))+"/members", "text/csv", "members.csv")
 }
 
 func (p *page) changeSegment() error {
