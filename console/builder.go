@@ -2,6 +2,7 @@ package console
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -111,7 +112,7 @@ func (p *page) dotted(path string) ([]string, error) {
 func reference(keys []string) string {
 	parts := []string{"traits"}
 	for _, key := range keys {
-		if plainName.MatchString(key) {
+		if plainName.MatchString(key) && !slices.Contains(ruleWords, key) {
 			parts = append(parts, "."+key)
 		} else {
 			parts = append(parts, "["+quoted(key)+"]")
@@ -158,3 +159,6 @@ func (l line) rule(kind kindred.TraitType) string {
 var plainNumber = regexp.MustCompile(`^-?\d+(\.\d+)?$`)
 
 var plainName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+// ruleWords mean something in rules: none stands behind a point.
+var ruleWords = []string{"in", "true", "false", "null"}

@@ -177,6 +177,8 @@ func TestARuleIsBuiltOfLines(t *testing.T) {
 		{line{Trait: "age", Comparison: "under", Value: "1) || true"}, kindred.TraitTypeNumber, `traits.age < "1) || true"`},
 		{line{Trait: "odd.name", Comparison: "there", Keys: []string{"odd.name"}}, "", `has(traits["odd.name"])`},
 		{line{Trait: "a.b.c", Value: "x", Keys: []string{"a", "b.c"}}, "", `traits.a["b.c"] == "x"`},
+		{line{Trait: "in", Value: "x"}, "", `traits["in"] == "x"`},
+		{line{Trait: "a.null", Comparison: "there"}, "", `has(traits.a["null"])`},
 		{line{Trait: "age", Value: "-4.50"}, kindred.TraitTypeNumber, `traits.age == -4.50`},
 		{line{Trait: "age", Value: "+45"}, kindred.TraitTypeNumber, `traits.age == "+45"`},
 		{line{Trait: "age", Value: "45."}, kindred.TraitTypeNumber, `traits.age == "45."`},
