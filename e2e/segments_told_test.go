@@ -66,6 +66,11 @@ func TestUsersAreDownloadedAsCSV(t *testing.T) {
 	e := shared(t).signUp()
 	e.createUser("u1", map[string]any{strings.Repeat("n", 257): "no column has so long a name"})
 	wantProblem(t, http.StatusConflict, "not_as_csv", e.get("/api/v1/users", csv))
+	for _, name := range []string{"a\rb", "a\r\nb"} { // an import would refuse the one, and rename the other
+		f := shared(t).signUp()
+		f.createUser("u1", map[string]any{name: 1})
+		wantProblem(t, http.StatusConflict, "not_as_csv", f.get("/api/v1/users", csv))
+	}
 	many := map[string]any{}
 	for n := range 1024 {
 		many[fmt.Sprint("t", n)] = n

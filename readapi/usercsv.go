@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"kindred/domain/fault"
@@ -66,6 +67,9 @@ func (a *API) traitsOf(ctx context.Context, p httpapi.ListUsersParams) ([]string
 			if len(name) > httpapi.MaxColumnName {
 				return fault.New(fault.Conflict, "not_as_csv",
 					"A user has a trait whose name has %d bytes, and that of a column may have %d. Read them as JSON.", len(name), httpapi.MaxColumnName)
+			}
+			if strings.Contains(name, "\r") { // no reader of CSV is sure to give it back
+				return fault.New(fault.Conflict, "not_as_csv", "A user has a trait with a carriage return in its name, and no column may have that. Read them as JSON.")
 			}
 			found[name] = true
 		}
