@@ -314,6 +314,43 @@ func TestAFormThatWasShownForAnotherClientIsRefused(t *testing.T) {
 	}
 }
 
+// A new password ends the tokens of a session that goes on, also that of a page which another tab loads just then.
+func TestAPageWhoseTokenEndsIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	for what, world := range map[string]struct {
+		lasts  bool // the session
+		status int
+	}{
+		"the token alone has ended":     {true, http.StatusOK},
+		"the session has ended with it": {false, http.StatusSeeOther},
+	} {
+		ended := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/traits": refusal{Status: http.StatusUnauthorized, Code: "invalid_token"}})
+		now := base(kindred.RoleOwner, "Acme", "admin")
+		if !world.lasts {
+			now["/auth/sessions/token"] = refusal{Status: http.StatusUnauthorized, Code: "invalid_session"}
+		}
+		pages, asked := pagesOf(t), 0
+		ctx := context.WithValue(t.Context(), madeKey{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/auth/sessions/token" {
+				asked++
+			}
+			if asked > 1 {
+				now.ServeHTTP(w, r)
+			} else {
+				ended.ServeHTTP(w, r)
+			}
+		}))
+		r := httptest.NewRequest(http.MethodGet, "/console/users", nil)
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r.WithContext(ctx))
+		signedOut := len(cookies(w)) > 0
+		if w.Code != world.status || signedOut == world.lasts {
+			t.Errorf("%s: %d %v", what, w.Code, w.Header())
+		}
+	}
+}
+
 // A browser saves what comes with a name as a file, whatever its status: a refusal that is saved is taken for the members.
 func TestADownloadThatIsRefusedIsAPage(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,9 @@ func (m made) plus(more made) made {
 func pagesOf(t *testing.T) http.Handler {
 	t.Helper()
 	pages, err := New(Config{
-		API:       http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { r.Context().Value(madeKey{}).(made).ServeHTTP(w, r) }), //nolint:forcetypeassert // rendered puts it there
+		API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Context().Value(madeKey{}).(http.Handler).ServeHTTP(w, r) //nolint:forcetypeassert // rendered puts it there
+		}),
 		PublicURL: "https://kindred.example", Now: func() time.Time { return now }, NewKey: func() string { return "KEY" },
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

@@ -152,17 +152,28 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 			}
 		}
 		p := &page{Console: s, w: w, r: r, calls: &calls{}}
-		err := p.identify() //nolint:contextcheck // a page has its request's
-		if err == nil {
-			err = p.ofThisClient(p.form("key"))
-		}
-		if err == nil {
-			err = do(p)
+		err := p.serve(do) //nolint:contextcheck // a page has its request's
+		if err != nil && p.token != "" && r.Method == http.MethodGet && problemOf(err).Status == http.StatusUnauthorized {
+			// A new password has ended the token, or a sandbox that was deleted: the session may go on.
+			p = &page{Console: s, w: w, r: r, calls: &calls{}}
+			err = p.serve(do) //nolint:contextcheck // as above
 		}
 		if err != nil {
 			p.fail(err)
 		}
 	}
+}
+
+// serve finds who asks for a page, and makes it.
+func (p *page) serve(do func(*page) error) error {
+	err := p.identify()
+	if err == nil {
+		err = p.ofThisClient(p.form("key"))
+	}
+	if err == nil {
+		err = do(p)
+	}
+	return err
 }
 
 // errOfAnother: a form was shown for another client than the one that its sender is in by now.
