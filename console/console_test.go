@@ -351,6 +351,19 @@ func TestAPageWhoseTokenEndsIsMadeAgain(t *testing.T) {
 	}
 }
 
+// An endpoint may be deleted after it was listed: the page shows the others.
+func TestAnEndpointThatIsGoneMeanwhileIsNotShown(t *testing.T) {
+	t.Parallel()
+	there, gone := kindred.Webhook{ID: "whk_1", URL: "https://there.example"}, kindred.Webhook{ID: "whk_2", URL: "https://gone.example"}
+	page := rendered(t, pagesOf(t), base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/clients/cli_1/webhooks": kindred.WebhookList{Data: []kindred.Webhook{there, gone}}, "/api/v1/clients/cli_1/webhooks/whk_1": there,
+		"/api/v1/clients/cli_1/webhooks/whk_2": refusal{Status: http.StatusNotFound, Code: "not_found"},
+	}), http.MethodGet, "webhooks", "")
+	if !strings.Contains(page, there.URL) || strings.Contains(page, gone.URL) {
+		t.Error(page)
+	}
+}
+
 // A browser saves what comes with a name as a file, whatever its status: a refusal that is saved is taken for the members.
 func TestADownloadThatIsRefusedIsAPage(t *testing.T) {
 	t.Parallel()

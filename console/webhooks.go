@@ -17,15 +17,19 @@ func (p *page) webhooks() error {
 	if err != nil {
 		return err
 	}
-	for i, hook := range found.Data { // a list does not tell how they do
+	var hooks []kindred.Webhook
+	for _, hook := range found.Data { // a list does not tell how they do
 		one, err := p.api.Webhooks.Get(p.r.Context(), hook.ID)
-		if err != nil {
+		switch {
+		case err == nil:
+			hooks = append(hooks, *one)
+		case problemOf(err).Status == http.StatusNotFound: // it was deleted since it was listed
+		default:
 			return err
 		}
-		found.Data[i] = *one
 	}
 	return p.show("webhooks", "Webhooks", say("titles.webhooks"), map[string]any{
-		"Webhooks": found.Data, "Types": kindred.EventTypes(), "Next": next("webhooks", asked, found.NextCursor),
+		"Webhooks": hooks, "Types": kindred.EventTypes(), "Next": next("webhooks", asked, found.NextCursor),
 	})
 }
 
