@@ -151,12 +151,10 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 				return
 			}
 		}
-		p := &page{Console: s, w: w, r: r, calls: &calls{}}
-		err := p.serve(do) //nolint:contextcheck // a page has its request's
+		p, err := s.serve(w, r, do) //nolint:contextcheck // a page has its request's
 		if err != nil && p.token != "" && r.Method == http.MethodGet && problemOf(err).Status == http.StatusUnauthorized {
 			// A new password has ended the token, or a sandbox that was deleted: the session may go on.
-			p = &page{Console: s, w: w, r: r, calls: &calls{}}
-			err = p.serve(do) //nolint:contextcheck // as above
+			p, err = s.serve(w, r, do) //nolint:contextcheck // as above
 		}
 		if err != nil {
 			p.fail(err)
@@ -165,7 +163,8 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 }
 
 // serve finds who asks for a page, and makes it.
-func (p *page) serve(do func(*page) error) error {
+func (s *Console) serve(w http.ResponseWriter, r *http.Request, do func(*page) error) (*page, error) {
+	p := &page{Console: s, w: w, r: r, calls: &calls{}}
 	err := p.identify()
 	if err == nil {
 		err = p.ofThisClient(p.form("key"))
@@ -173,7 +172,7 @@ func (p *page) serve(do func(*page) error) error {
 	if err == nil {
 		err = do(p)
 	}
-	return err
+	return p, err
 }
 
 // errOfAnother: a form was shown for another client than the one that its sender is in by now.
