@@ -96,7 +96,7 @@ func (c *compiler) explained(e ast.Expr, l logic) logic {
 	if err != nil {
 		return l
 	}
-	made := comparison{text, len(c.comparisons), c.look(e), l}
+	made := comparison{text, c.look(e), l}
 	c.comparisons = append(c.comparisons, made)
 	return made
 }

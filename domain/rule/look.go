@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"fmt"
 	"slices"
 
 	"cel.dev/cel-go/common/ast"
@@ -20,8 +21,13 @@ import (
 // Texts in an order are left out, since to compare long ones takes steps.
 type look struct {
 	path     []string // of the value
+	quoted   string   // the path: a name may hold any character
 	operator string   // of cel-go; has: none
 	values   []any    // each once
+}
+
+func lookAt(path []string, operator string, values ...any) *look {
+	return &look{path, fmt.Sprintf("%q", path), operator, values}
 }
 
 // decides says that a rule which is nothing but such looks is true where they hold. The others may take
@@ -38,9 +44,9 @@ func (c *compiler) look(e ast.Expr) *look {
 		case path == nil:
 			return nil
 		case e.AsSelect().IsTestOnly():
-			return &look{path: path}
+			return lookAt(path, "")
 		}
-		return &look{path, operators.Equals, []any{true}}
+		return lookAt(path, operators.Equals, true)
 	}
 	if e.Kind() != ast.CallKind || len(e.AsCall().Args()) != 2 {
 		return nil
@@ -68,7 +74,7 @@ func (c *compiler) look(e ast.Expr) *look {
 	if path == nil || isHas(of) || slices.Contains(values, nil) {
 		return nil
 	}
-	return &look{path, operator, values}
+	return lookAt(path, operator, values...)
 }
 
 // isHas says whether an expression is has(…), which is true or false whatever the value at its path is.

@@ -107,7 +107,7 @@ func Parse(text string, scope Scope) (*Rule, error) {
 		root: root, most: most, comparisons: c.comparisons, reads: c.reads, touched: c.ofTraits(),
 		size: len(text)*textSize + nodes(c.source.Expr())*nodeSize + c.size,
 	}
-	r.needed, r.joined = joins(root)
+	r.joins, r.joined = joins(root)
 	r.traitParts, r.onlyTraitParts = traitPartsOf(c.source, c.source.Expr())
 	return r, nil
 }

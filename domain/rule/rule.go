@@ -109,9 +109,9 @@ func (e *Error) Error() string {
 type Rule struct {
 	root        logic
 	comparisons []comparison
-	needed      []int // of these: it is never true without them
-	joined      bool  // it is their conjunction
-	most        int   // steps of a judgement
+	joins       []comparison // by &&: it is never true without them
+	joined      bool         // it is nothing else
+	most        int          // steps of a judgement
 	reads
 	traitParts     []string
 	onlyTraitParts bool // it has no other parts
@@ -397,9 +397,8 @@ type (
 	surely value
 	// comparison is a part that is explained by itself.
 	comparison struct {
-		text  string
-		place int   // among those of the rule
-		look  *look // nil: it takes more than that
+		text string
+		look *look // nil: it takes more than that
 		logic
 	}
 )

@@ -2,7 +2,6 @@ package rule
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -26,7 +25,7 @@ import (
 // One goroutine at a time may use a set.
 type Set struct {
 	indexes []*index
-	at      map[string]*index // by path
+	at      map[string]*index // by path, quoted
 	sorted  bool              // since the last rule was added
 	counts  []int             // by rule: how many of the comparisons in the indexes that it needs hold
 }
@@ -64,14 +63,9 @@ type InSet struct {
 func (s *Set) Add(r *Rule) *InSet {
 	in := &InSet{rule: r, set: s, place: len(s.counts), decided: r.joined}
 	s.counts, s.sorted = append(s.counts, 0), false
-	for _, place := range r.needed {
-		look := r.comparisons[place].look
-		if look == nil {
-			in.decided = false
-			continue
-		}
-		in.decided = in.decided && look.decides()
-		if s.index(look, in.place) {
+	for _, part := range r.joins {
+		in.decided = in.decided && part.look != nil && part.look.decides()
+		if part.look != nil && s.index(part.look, in.place) {
 			in.needs++
 		}
 	}
@@ -81,11 +75,10 @@ func (s *Set) Add(r *Rule) *InSet {
 // index puts a comparison that a rule needs into the index of its path. added is false where the rule asks
 // for the same element once more: each time that it stands in a list would else count as often as it is asked for.
 func (s *Set) index(l *look, rule int) (added bool) {
-	path := fmt.Sprintf("%q", l.path)
-	x := s.at[path]
+	x := s.at[l.quoted]
 	if x == nil {
 		x = &index{path: l.path, equal: map[any][]int{}, unequal: map[any][]int{}, held: map[any][]int{}}
-		s.indexes, s.at[path] = append(s.indexes, x), x
+		s.indexes, s.at[l.quoted] = append(s.indexes, x), x
 	}
 	switch l.operator {
 	case "":
@@ -153,7 +146,7 @@ func (x *index) count(v any, counts []int) (took int) {
 	case string, float64, bool:
 		add(x.equal[v], 1)
 		add(x.unequal[v], -1)
-		if number, is := of.(float64); is {
+		if number, is := v.(float64); is {
 			took += x.beyond(number, counts)
 		}
 	case []any:
@@ -212,12 +205,12 @@ func (r *InSet) JudgeUntil(facts *Facts) (truth Truth, until time.Time, steps in
 	return r.rule.JudgeUntil(facts)
 }
 
-// joins are the comparisons, by their places, that a rule joins by &&: it is never true without them. only
-// says whether it is nothing else.
-func joins(l logic) (parts []int, only bool) {
+// joins are the comparisons that a rule joins by &&: it is never true without them. only says whether it is
+// nothing else.
+func joins(l logic) (parts []comparison, only bool) {
 	switch l := l.(type) {
 	case comparison:
-		return []int{l.place}, true
+		return []comparison{l}, true
 	case all:
 		if l.any {
 			return nil, false
