@@ -5,7 +5,7 @@ import "kindred/domain/id"
 // Often is the model where what changed is written and folded after a few events, and versions are due in
 // rotation among a few users.
 func (m Model) Often() Model {
-	m.some, m.often = 3, &folding{least: 4, most: 8, rotation: 8}
+	m.chunk, m.often = 3, &folding{least: 4, most: 8, rotation: 8}
 	return m
 }
 

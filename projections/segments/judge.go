@@ -256,7 +256,7 @@ func (c *segmented) applyUsers(ctx context.Context, events []eventstore.Recorded
 		return err
 	}
 	writing := panics.New()
-	for some := range slices.Chunk(events, cmp.Or(c.some, writtenTogether)) {
+	for some := range slices.Chunk(events, cmp.Or(c.chunk, writtenTogether)) {
 		judged := panics.Caught(func() error { return g.applyAll(ctx, some) })
 		if err := cmp.Or(writing.Wait(), judged); err != nil {
 			return err

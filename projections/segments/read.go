@@ -886,7 +886,9 @@ func sampled(n, most int) []int64 {
 }
 
 const (
-	clientsSwept     = 1_000 // at a time
+	clientsSwept = 1_000 // at a time
+	// limit: models | users whom time may have moved, of all clients, that a look reads before it asks for each client | {dueRead}
+	dueRead          = 10_000
 	buildingSegments = `SELECT DISTINCT client FROM segment_versions WHERE NOT serves LIMIT $1`
 	restoredClients  = `SELECT DISTINCT client FROM segment_versions v WHERE ` + isRestored + ` LIMIT $1`
 	isRestored       = `v.serves AND v.blocked = '{}'
@@ -894,9 +896,9 @@ const (
 	// A look goes by those who are due first; where these may be of few clients, by client: to
 	// read all of 500,000 who are due took 600 ms, each second until they are judged.
 	dueSegments = `
-WITH RECURSIVE first AS MATERIALIZED (SELECT client FROM segment_users WHERE due <= $1 ORDER BY due LIMIT 10000),
+WITH RECURSIVE first AS MATERIALIZED (SELECT client FROM segment_users WHERE due <= $1 ORDER BY due LIMIT $3),
 each AS (
-	(SELECT client FROM segment_users WHERE due IS NOT NULL AND (SELECT count(*) FROM first) = 10000 ORDER BY client LIMIT 1)
+	(SELECT client FROM segment_users WHERE due IS NOT NULL AND (SELECT count(*) FROM first) = $3 ORDER BY client LIMIT 1)
 	UNION ALL
 	SELECT (SELECT u.client FROM segment_users u WHERE u.due IS NOT NULL AND u.client > e.client ORDER BY u.client LIMIT 1)
 	FROM each e WHERE e.client IS NOT NULL
@@ -939,7 +941,7 @@ func (m Model) RestoredOf(ctx context.Context, client id.Client) (segment id.Seg
 
 // Waiting returns clients of which time alone may have moved users by a moment.
 func (m Model) Waiting(ctx context.Context, now time.Time) ([]id.Client, error) {
-	return m.clients(ctx, dueSegments, now, clientsSwept)
+	return m.clients(ctx, dueSegments, now, clientsSwept, dueRead)
 }
 
 func (m Model) clients(ctx context.Context, sql string, args ...any) ([]id.Client, error) {

@@ -32,7 +32,7 @@ type Model struct {
 	rules   *rule.Cache[id.Event, *rule.Rule]    // by the event that carries them; nil: they are parsed each time
 	defined *rule.Cache[definedBy, *definitions] // that all serve; nil: they are read each time
 	often   *folding                             // nil: as often as it should be
-	some    int                                  // events that are judged until they are written; 0: writtenTogether
+	chunk   int                                  // events that are judged until they are written; 0: writtenTogether
 }
 
 // New makes the model. It keeps rules parsed, ready to judge.
@@ -373,7 +373,7 @@ func (c *segmented) needed() []bool {
 	if c.builds {
 		some = slices.DeleteFunc(slices.Clone(some), func(v *segmentVersion) bool { return v.serves })
 	}
-	return c.reached(some, c.named)
+	return c.reached(some, c.referredBy)
 }
 
 // parseSteps is what it takes to parse a rule, for each byte that it takes in memory.
@@ -587,15 +587,7 @@ func (v *segmentVersion) readsOf() []string {
 }
 
 // referredBy are the versions that one refers to, not those by way of others.
-func (c *segmented) referredBy(v *segmentVersion) []*segmentVersion {
-	if v.rule == nil {
-		return nil
-	}
-	return c.named(v)
-}
-
-// named is referredBy of a version whose rule may not be known yet.
-func (c *segmented) named(v *segmentVersion) (found []*segmentVersion) {
+func (c *segmented) referredBy(v *segmentVersion) (found []*segmentVersion) {
 	for _, segment := range v.refers {
 		if to := c.referred(v, id.Segment(segment)); to != nil {
 			found = append(found, to)
