@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return made
 		},
-		"short": short, "join": func(list any, sep string) string { return strings.Join(texts(list), sep) }, "contains": func(list any, one any) bool {
+		"short": short, "shortStream": shortStream, "join": func(list any, sep string) string { return strings.Join(texts(list), sep) }, "contains": func(list any, one any) bool {
 			for _, text := range texts(list) {
 				if text == fmt.Sprint(one) {
 					return true
@@ -36,7 +37,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return false
 		},
-		"amount": amount, "groups": groups,
+		"amount": amount, "groups": groups, "bySlash": func(path string) []string { return strings.Split(path, "/")[1:] },
 		"days": func(seconds *int64) int64 { return *seconds / 86400 },
 		"hours": func(seconds *int64) string {
 			if seconds == nil {
@@ -407,6 +408,9 @@ func texts(list any) []string {
 	return all
 }
 
+// maxHash is how much of a hash, in the name of a stream, tells it apart.
+const maxHash = 16
+
 // short is the part of an id that tells it apart.
 func short(id string) string {
 	kind, rest, found := strings.Cut(id, "_")
@@ -414,6 +418,17 @@ func short(id string) string {
 		return id
 	}
 	return kind + "_" + rest[:4] + "…" + rest[len(rest)-4:]
+}
+
+// shortStream is the name of a stream beside others of the client, with short ids and without the client's.
+func shortStream(stream, client string) string {
+	parts := slices.DeleteFunc(strings.Split(stream, "-"), func(part string) bool { return part == client })
+	for i, part := range parts {
+		if parts[i] = short(part); len(parts[i]) > maxHash {
+			parts[i] = part[:maxHash] + "…"
+		}
+	}
+	return strings.Join(parts, "-")
 }
 
 func score(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }

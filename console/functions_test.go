@@ -1,0 +1,19 @@
+package console
+
+import "testing"
+
+func TestAStreamIsShortBesideOthersOfTheClient(t *testing.T) {
+	t.Parallel()
+	const client = "cli_59imdcjf890r77rp2rr9lubi40"
+	for stream, is := range map[string]string{
+		"client-" + client: "client",
+		"impressions-" + client + "-cam_00hb9dnqr65dvbr4id0skjim98-usr_j56osf3soi2spfe4po8kcb6q08": "impressions-cam_00hb…im98-usr_j56o…6q08",
+		"email-f0f98e6323d1f9106b7cbe719718ecfbecafb2c4b90c176f2969ecf674de17106a":                 "email-f0f98e6323d1f910…",
+		"deliveries-" + client + "-whk_nibug1dftu6si7ine7pk7bc04c-20261127":                        "deliveries-whk_nibu…c04c-20261127",
+		"user-cli_00000000000000000000000000-usr_j56osf3soi2spfe4po8kcb6q08":                       "user-cli_0000…0000-usr_j56o…6q08",
+	} {
+		if got := shortStream(stream, client); got != is {
+			t.Errorf("%s is shown as %s, not %s", stream, got, is)
+		}
+	}
+}
