@@ -408,8 +408,8 @@ func texts(list any) []string {
 	return all
 }
 
-// maxHash is how much of a hash, in the name of a stream, tells it apart.
-const maxHash = 16
+// hashShown is how much of a hash, in the name of a stream, tells it apart.
+const hashShown = 16
 
 // short is the part of an id that tells it apart.
 func short(id string) string {
@@ -424,8 +424,8 @@ func short(id string) string {
 func shortStream(stream, client string) string {
 	parts := slices.DeleteFunc(strings.Split(stream, "-"), func(part string) bool { return part == client })
 	for i, part := range parts {
-		if parts[i] = short(part); len(parts[i]) > maxHash {
-			parts[i] = part[:maxHash] + "…"
+		if parts[i] = short(part); len(parts[i]) > hashShown {
+			parts[i] = part[:hashShown] + "…"
 		}
 	}
 	return strings.Join(parts, "-")
