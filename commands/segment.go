@@ -35,7 +35,8 @@ func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text stri
 	})
 }
 
-// ChangeSegment renames a segment or gives it another rule; what is nil stays.
+// ChangeSegment renames a segment or gives it another rule; what is nil stays. The same
+// rule once more changes nothing.
 // Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
 // segment_unknown, stale.
 func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segment, name, text *string) (Segment, error) {
@@ -50,6 +51,13 @@ func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segm
 		refers, err := c.refersOf(ctx, call.Client, *text, of.Layer)
 		if err != nil {
 			return nil, err
+		}
+		rule, err := c.ruleOf(ctx, call.Client, of)
+		if err != nil {
+			return nil, err
+		}
+		if string(rule) == *text {
+			return s.Change(segment, name, nil, nil)
 		}
 		return s.Change(segment, name, event.Private([]byte(*text)), refers)
 	})
@@ -172,6 +180,15 @@ func (c *Commands) nameSegments(ctx context.Context, call Call, campaign id.Camp
 func (c *Commands) segments(ctx context.Context, client id.Client) (*domain.Segments, error) {
 	l, err := c.backTo(statePage, isSnapshot)(ctx, eventstore.SegmentsStream(client), eventstore.End)
 	return fold[domain.Segments](l.history), err
+}
+
+// ruleOf reads the rule of a segment.
+func (c *Commands) ruleOf(ctx context.Context, client id.Client, of event.SegmentStanding) ([]byte, error) {
+	ruled, err := c.Log.ReadBack(ctx, eventstore.SegmentsStream(client), eventstore.Revision(of.Ruled), 1)
+	if err != nil || len(ruled) == 0 {
+		return nil, err
+	}
+	return c.open(ctx, ruled[0], "rule")
 }
 
 // refersOf checks the rule of a segment, under a consent layer or none, and returns the

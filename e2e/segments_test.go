@@ -137,6 +137,13 @@ func TestSegments(t *testing.T) {
 
 	// Another rule counts for the segments that refer to it, too; changes begin anew.
 	got := a.get(adults)
+	same := a.send("PATCH", adults, map[string]any{"name": "Grown-ups", "rule": `traits.age > 30`})
+	if tag := got.Header.Get("ETag"); same.Status != http.StatusNoContent || same.Header.Get("ETag") != tag || a.get(adults).Header.Get("ETag") != tag {
+		t.Errorf("the same rule: %d %v, was %s", same.Status, same.Header, tag)
+	}
+	if told, _ := a.segmentChanges(pros, after); len(told) > 0 {
+		t.Errorf("the same rule changed %v", told)
+	}
 	wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("PATCH", adults, map[string]any{"rule": `traits.age > 0`}, header("If-Match", `"999"`)))
 	changed := a.send("PATCH", adults, map[string]any{"rule": `traits.age < 28`}, header("If-Match", got.Header.Get("ETag")))
 	if changed.Status != http.StatusNoContent {

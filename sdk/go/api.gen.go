@@ -1596,7 +1596,8 @@ func (r *SegmentsAPI) Get(ctx context.Context, segmentID string, opts ...Option)
 // Change: Change a segment.
 //
 // With another rule all users are judged anew, by the segments that refer to this one, too. Until
-// then the old rule counts, and the segment is `rebuilding`; from then on changes begin anew.
+// then the old rule counts, and the segment is `rebuilding`; from then on changes begin anew. The
+// same rule changes nothing.
 //
 // PATCH /api/v1/segments/{segment_id}
 func (r *SegmentsAPI) Change(ctx context.Context, segmentID string, body SegmentUpdate, opts ...Option) error {

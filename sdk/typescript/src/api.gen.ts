@@ -1552,7 +1552,8 @@ export class SegmentsAPI {
    * Change a segment.
    *
    * With another rule all users are judged anew, by the segments that refer to this one, too. Until
-   * then the old rule counts, and the segment is `rebuilding`; from then on changes begin anew.
+   * then the old rule counts, and the segment is `rebuilding`; from then on changes begin anew. The
+   * same rule changes nothing.
    *
    * `PATCH /api/v1/segments/{segment_id}`
    */
