@@ -1,0 +1,181 @@
+package segments
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/projections/readmodel"
+)
+
+const (
+	clientsSwept     = 1_000 // at a time
+	buildingSegments = `SELECT DISTINCT client FROM segment_versions WHERE NOT serves LIMIT $1`
+	restoredClients  = `SELECT DISTINCT client FROM segment_versions v WHERE ` + isRestored + ` LIMIT $1`
+	isRestored       = `v.serves AND v.blocked = '{}'
+	AND NOT EXISTS (SELECT FROM segment_versions n WHERE n.client = v.client AND n.segment = v.segment AND NOT n.serves)`
+)
+
+// Building returns clients of which a rule has not judged everyone yet.
+func (m Model) Building(ctx context.Context) ([]id.Client, error) {
+	return m.clients(ctx, buildingSegments, clientsSwept)
+}
+
+var restoredSegments = segmentColumns(membersOfOne) + fromSegments + ` AND EXISTS (SELECT FROM segment_versions v
+WHERE v.client = s.client AND v.segment = s.id AND ` + isRestored + `) ORDER BY s.created_position LIMIT 1`
+
+// Restored returns clients of which a segment is not blocked any more, and is to be built
+// anew.
+func (m Model) Restored(ctx context.Context) ([]id.Client, error) {
+	return m.clients(ctx, restoredClients, clientsSwept)
+}
+
+// RestoredOf returns such a segment of a client; ok is false where there is none.
+// Faults: building, quarantined, stale.
+func (m Model) RestoredOf(ctx context.Context, client id.Client) (segment id.Segment, text string, changed eventstore.Revision, ok bool, err error) {
+	stored, err := readmodel.Query(ctx, m.Reader, m, client, false, restoredSegments, nil, (*storedSegment).columns)
+	if err != nil || len(stored) == 0 {
+		return "", "", 0, false, err
+	}
+	found, err := m.opened(ctx, client, stored)
+	if err != nil {
+		return "", "", 0, false, err
+	}
+	return found[0].ID, found[0].Rule, found[0].Changed, found[0].Rule != "", nil
+}
+
+func (m Model) clients(ctx context.Context, sql string, args ...any) ([]id.Client, error) {
+	rows, _ := m.Pool.Query(ctx, sql, args...) // what it fails with, its rows end with
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if projector.TablesMissing(err) {
+		return nil, nil // there is nothing yet
+	}
+	clients := make([]id.Client, len(found))
+	for i, c := range found {
+		clients[i] = id.Client(c)
+	}
+	return clients, err
+}
+
+// A slice that is lost with its commit is judged again, so none waits for the disk.
+const beginSlice = `BEGIN; SET LOCAL synchronous_commit TO off`
+
+// Build judges a slice of a client's users by the rules that do not count yet. Once
+// all have been, ready is the revision that made the newest of these rules; else it is
+// below 0.
+func (m Model) Build(ctx context.Context, client id.Client) (more bool, ready int64, err error) {
+	ready = -1
+	err = pgx.BeginTxFunc(ctx, m.Pool, pgx.TxOptions{BeginQuery: beginSlice}, func(tx pgx.Tx) error {
+		c, err := m.lock(ctx, tx, client, freely, true)
+		if err != nil {
+			return err
+		}
+		made := c.numbers(func(v *segmentVersion) bool { return !v.serves })
+		if len(made) == 0 {
+			return nil
+		}
+		if more, err = c.build(ctx, c.numbers(c.judges(made)), buildSteps); more || err != nil {
+			return err
+		}
+		ready = slices.Max(readmodel.Column(made, func(number int) int64 { return c.versions[number].generation }))
+		return nil
+	})
+	return more, ready, err
+}
+
+// New rules judge users slice by slice. While a slice is judged, the client's own events
+// wait, and so do other clients' slices.
+const (
+	// limit: models | users that a new rule judges at a time | {buildSlice}
+	buildSlice = 500
+	// limit: models | steps of a new rule for one slice of users | {buildSteps}
+	buildSteps = 2_000_000
+)
+
+const noteBuilt = `UPDATE segment_versions SET built = $3 WHERE client = $1 AND number = ANY($2)`
+
+// build judges a slice of the users by those versions that do not serve yet and are least
+// far, until that took so many steps. more is false once all versions have judged everyone.
+func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more bool, err error) {
+	c.steps = 0
+	from, upTo := c.users, c.users
+	for _, number := range numbers {
+		from = min(from, c.versions[number].built)
+	}
+	if from == c.users {
+		return false, nil
+	}
+	building := map[int]bool{}
+	for _, number := range numbers {
+		if built := c.versions[number].built; built == from {
+			building[number] = true
+		} else {
+			upTo = min(upTo, built)
+		}
+	}
+	upTo = min(upTo, from+buildSlice)
+	some := slices.DeleteFunc(slices.Clone(c.ordered), func(v *segmentVersion) bool { return !building[v.number] })
+	all := c.wanted
+	c.wanted = c.wants(some)
+	defer func() { c.wanted = all }()
+	f, touched := flips{members: members{}}, map[id.User]*segmentUser{}
+	for from < upTo && c.steps < steps {
+		if from, err = c.buildSome(ctx, building, some, from, min(from+usersRead, upTo), steps, touched, &f); err != nil {
+			return false, err
+		}
+	}
+	if err := c.write(ctx, touched, f); err != nil {
+		return false, err
+	}
+	advanced := slices.Sorted(maps.Keys(building))
+	for _, number := range advanced {
+		c.versions[number].built = from
+	}
+	return true, readmodel.Do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, from)
+}
+
+// buildSome judges the users with numbers from one to another by versions that do not serve
+// yet, and returns the number to go on with. It notes the users that this touches, without
+// their traits.
+func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some []*segmentVersion, from, upTo int64, steps int,
+	touched map[id.User]*segmentUser, f *flips,
+) (next int64, err error) {
+	users, err := c.read(ctx, segmentUsersFrom, from, upTo)
+	if err != nil {
+		return from, err
+	}
+	done, err := c.openEach(ctx, users, steps, func(u *segmentUser) error {
+		in, due, err := c.judge(u, some)
+		if err != nil {
+			return err
+		}
+		kept := slices.DeleteFunc(slices.Clone(u.versions), func(number int32) bool { return building[int(number)] || c.versions[int(number)] == nil })
+		for number := range building {
+			_, was := slices.BinarySearch(u.versions, int32(number))
+			if _, is := slices.BinarySearch(in, int32(number)); is != was {
+				f.members.set(number, u.number, is)
+			}
+		}
+		if due != nil && (u.due == nil || due.Before(*u.due)) {
+			u.due = due
+		} else if len(in) == 0 && len(kept) == len(u.versions) {
+			return nil // nothing of the user changes
+		}
+		u.versions = append(kept, in...)
+		slices.Sort(u.versions)
+		touched[u.id] = &segmentUser{id: u.id, versions: u.versions, due: u.due}
+		return nil
+	})
+	if err != nil {
+		return from, err
+	}
+	if done < len(users) {
+		upTo = users[done].number
+	}
+	return upTo, nil
+}
