@@ -1,0 +1,91 @@
+package console
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	kindred "kindred/sdk/go"
+)
+
+// importUsers sends a file on while the browser still sends it.
+func (p *page) importUsers() error {
+	file, options, err := p.chosenFile()
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	begun, err := p.api.Users.ImportLater(p.r.Context(), file, kindred.ImportUsersParams{}, options...)
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	at := Path + "imports/" + url.PathEscape(begun.ID)
+	if len(options) > 0 {
+		at += "?csv=1"
+	}
+	http.Redirect(p.w, p.r, at, http.StatusSeeOther)
+	return nil
+}
+
+// previewImport shows what is in a file before anything is recorded.
+func (p *page) previewImport() error {
+	file, options, err := p.chosenFile()
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	found, err := p.api.Users.PreviewImport(p.r.Context(), file, options...)
+	_, _ = io.CopyN(io.Discard, file, largestUnread) // else the browser is cut off while it sends
+	if err != nil {
+		return p.again(err, p.users)
+	}
+	return p.showUsers(found)
+}
+
+// largestUnread bounds what is read of a file only to answer its sender.
+// limit: edge | bytes of a file whose preview is shown that are read, without JavaScript | {largestUnread B}
+const largestUnread = 64 << 20
+
+// chosenFile is the file of a form, read while the browser still sends it.
+func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
+	none := invalid("file", say("users.choose_a_file_to"))
+	form, err := p.r.MultipartReader()
+	if err != nil {
+		return nil, nil, none
+	}
+	for {
+		part, err := form.NextPart()
+		if err != nil {
+			return nil, nil, none
+		}
+		if part.FormName() == "key" {
+			key, err := io.ReadAll(io.LimitReader(part, longestKey))
+			if err != nil {
+				return nil, nil, none
+			}
+			if err := p.ofThisClient(string(key)); err != nil {
+				return nil, nil, err
+			}
+		}
+		if part.FormName() != "file" || part.FileName() == "" {
+			continue
+		}
+		if strings.HasSuffix(strings.ToLower(part.FileName()), ".csv") {
+			return part, []kindred.Option{kindred.WithCSV()}, nil
+		}
+		return part, nil, nil
+	}
+}
+
+func (p *page) showImport() error {
+	one, err := p.api.Users.GetImport(p.r.Context(), p.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if one.EndedAt == nil {
+		p.w.Header().Set("Refresh", "1")
+	}
+	if p.r.URL.Query().Has("csv") { // whose header is counted, and is nobody
+		one.Lines, one.LinesDone = max(one.Lines-1, 0), max(one.LinesDone-1, 0)
+	}
+	return p.show("import", "Users", say("titles.import"), one)
+}
