@@ -36,6 +36,9 @@ column external_id; a .ndjson file has an object a line. A dash reads standard i
 			return []string{"csv", "ndjson"}, cobra.ShellCompDirectiveFilterFileExt
 		},
 	}, func(ctx context.Context, c *call) error {
+		if format != "" && format != "csv" && format != "ndjson" {
+			return fmt.Errorf("--format is csv or ndjson, not %q", format)
+		}
 		format := cmp.Or(format, strings.TrimPrefix(strings.ToLower(filepath.Ext(c.args[0])), "."))
 		if format != "csv" && format != "ndjson" {
 			return fmt.Errorf("%s is neither .csv nor .ndjson: say which with --format", c.args[0])
@@ -89,6 +92,9 @@ func (c *call) linesOf(name string) (io.Reader, func(), error) {
 		return nil, nil, err
 	}
 	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory", name)
+	}
 	if err != nil {
 		_ = file.Close() // nothing was read
 		return nil, nil, err

@@ -88,6 +88,17 @@ func TestWhatIsWrongOnACommandLineIsNamed(t *testing.T) {
 	if _, err := tool(t, app.Config{}, "projections", "rebuild", "nope"); err == nil || !strings.Contains(err.Error(), `"nope" is no read model; there are clients, api_keys, sessions, users`) {
 		t.Errorf("%v", err)
 	}
+	for line, want := range map[string]string{
+		"users import":                       "usage: kindred users import FILE",
+		"events now":                         "usage: kindred events",
+		"users import people.x":              "people.x is neither .csv nor .ndjson: say which with --format",
+		"users import . --format csv":        ". is a directory",
+		"users import people.x --format xml": `--format is csv or ndjson, not "xml"`,
+	} {
+		if _, err := tool(t, app.Config{}, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
 	for _, group := range []string{"users", "segments", "sandboxes", "projections", "history", "keys"} {
 		want := group + ` has no command "nonsense"; kindred help ` + group + " lists them"
 		if said, err := tool(t, app.Config{}, group, "nonsense"); err == nil || err.Error() != want || said != "" {

@@ -98,7 +98,8 @@ func refuseTopics(root *cobra.Command) {
 }
 
 // refuseUnknown lets groups of commands refuse what they do not have: cobra shows their help, as if that
-// had been asked for.
+// had been asked for. The others say how they are used where their arguments are refused: cobra only
+// counts these.
 func refuseUnknown(of *cobra.Command) {
 	for _, c := range of.Commands() {
 		if c.HasSubCommands() && !c.Runnable() {
@@ -109,6 +110,14 @@ func refuseUnknown(of *cobra.Command) {
 				}
 				name := strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
 				return fmt.Errorf("%s has no command %q; kindred help %s lists them", name, args[0], name)
+			}
+		}
+		if takes := c.Args; takes != nil {
+			c.Args = func(c *cobra.Command, args []string) error {
+				if err := takes(c, args); err != nil {
+					return fmt.Errorf("%w; usage: %s", err, c.UseLine())
+				}
+				return nil
 			}
 		}
 		refuseUnknown(c)
