@@ -1,0 +1,55 @@
+package commands_test
+
+import (
+	"fmt"
+	"testing"
+
+	"kindred/domain/id"
+)
+
+// Before the rule stand others' events, and behind it a snapshot or two.
+func TestTheRuleThatASegmentHasChangesNothing(t *testing.T) {
+	for _, behind := range []int{0, 1, 127, 128, 300} {
+		t.Run(fmt.Sprint(behind), func(t *testing.T) {
+			w := newFixture(t)
+			_, call := w.client(t, "acme@example.com")
+			adults, other := "traits.age > 30", "traits.age > 18"
+			define := func(rule string) id.Segment {
+				t.Helper()
+				made, err := w.DefineSegment(t.Context(), call, "S", rule, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return made.ID
+			}
+			change := func(segment id.Segment, name, rule *string) int {
+				t.Helper()
+				changed, err := w.ChangeSegment(t.Context(), call, segment, name, rule)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(changed.Outcome.Recorded)
+			}
+			beside := define(other)
+			segment := define(adults)
+			for n := range behind {
+				change(beside, new(fmt.Sprint("T", n)), nil)
+			}
+			for i, step := range []struct {
+				name, rule *string
+				recorded   int
+			}{
+				{nil, &adults, 0},
+				{new("S"), &adults, 0},
+				{new("Adults"), &adults, 1},
+				{nil, &other, 1},
+				{nil, &other, 0},
+				{nil, &adults, 1},
+			} {
+				if n := change(segment, step.name, step.rule); n != step.recorded {
+					t.Errorf("step %d: %d events are recorded, not %d", i, n, step.recorded)
+				}
+			}
+		})
+	}
+}
