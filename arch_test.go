@@ -80,12 +80,8 @@ var rules = map[string][]string{
 		"projections/streams", "projections/travel", "httpapi", "httpapi/requestlog", "domain/id", "domain/fault", "domain/event", "domain/rule", "domain/traits",
 		"domain/pacing", "eventstore", "eventstore/audit",
 	},
-	"dispatcher": {"backoff", "coalesce", "domain/event", "domain/id", "domain/fault", "domain/rule", "eventstore", "eventstore/projector", "eventstore/seal", "panics", "postgres", "pgx"},
-	"httpapi":    {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
-	"httpapi/resources": {
-		"httpapi", "readapi", "commands", "commands/imports", "commands/writeapi", "dispatcher", "domain/id", "eventstore",
-		"eventstore/projector", "projections/readmodel",
-	},
+	"dispatcher":   {"backoff", "coalesce", "domain/event", "domain/id", "domain/fault", "domain/rule", "eventstore", "eventstore/projector", "eventstore/seal", "panics", "postgres", "pgx"},
+	"httpapi":      {"domain/id", "domain/fault", "httpapi/docsite", "mux", "semaphore"},
 	"httpapi/auth": {"backoff", "httpapi", "domain/id", "domain/fault", "pgx", "go-jose"},
 	"postgres":     {"pgx"},
 
@@ -127,6 +123,10 @@ var rules = map[string][]string{
 
 	"cli": {"sdk/go"}, // what clients can do, and nothing of the service
 
+	"app/resources": {
+		"httpapi", "readapi", "commands", "commands/imports", "commands/writeapi", "dispatcher", "domain/id", "eventstore",
+		"eventstore/projector", "projections/readmodel",
+	},
 	"app":         {"…"}, // the wiring; the command line alone stands on it
 	"cmd/kindred": {"cmd/kindred/cli"},
 	"cmd/kindred/cli": {

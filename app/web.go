@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
+	"kindred/app/resources"
 	"kindred/commands"
 	"kindred/commands/policies"
 	"kindred/commands/writeapi"
@@ -28,7 +29,6 @@ import (
 	"kindred/httpapi/auth"
 	"kindred/httpapi/idempotency"
 	"kindred/httpapi/requestlog"
-	"kindred/httpapi/resources"
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/feeds"
