@@ -62,6 +62,7 @@ func run(check bool) error {
 		"console/methods.gen.json":             methods,
 		"sdk/go/api.gen.go":                    string(goFile),
 		"sdk/typescript/src/api.gen.ts":        c.typescript(),
+		"sdk/typescript/src/types.gen.ts":      c.typescriptTypes(),
 		"sdk/python/src/kindred/types.py":      c.pythonTypes(),
 		"sdk/python/src/kindred/_async_api.py": c.pythonMethods(),
 		"sdk/python/src/kindred/_sync_api.py":  synchronous(c.pythonMethods()),

@@ -2,19 +2,43 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-func (c *contract) typescript() string {
+// typescriptTypes are what requests and answers hold. They import nothing, so that whatever the
+// operations are made with may use them.
+func (c *contract) typescriptTypes() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "// %s\n\nimport { answer, clientInPath, csv, done, exported, items, segment } from \"./caller.js\";\nimport type { CallOptions, Caller, ExportOptions, ImportOptions, Lines } from \"./caller.js\";\nimport { followed, pulled } from \"./events.js\";\n\n", notice)
-	b.WriteString("/** What a problem is called; a newer service may have more. */\nexport type ProblemCode =\n")
+	fmt.Fprintf(&b, "// %s\n\n/** What a problem is called; a newer service may have more. */\nexport type ProblemCode =\n", notice)
 	for _, code := range c.Codes {
 		fmt.Fprintf(&b, "  | %q\n", code)
 	}
-	b.WriteString("  | (string & {});\n\n/** The operations, by what they are about. */\nexport abstract class Resources {\n")
+	b.WriteString("  | (string & {});\n")
+	for _, n := range c.Types {
+		c.typescriptType(&b, n)
+	}
+	return b.String()
+}
+
+// typescript are the operations.
+func (c *contract) typescript() string {
+	operations := c.typescriptOperations()
+	var used []string
+	for _, n := range c.Types {
+		if regexp.MustCompile(`\b` + n.Name + `\b`).MatchString(operations) {
+			used = append(used, n.Name)
+		}
+	}
+	return fmt.Sprintf("// %s\n\nimport { answer, clientInPath, csv, done, exported, items, segment } from \"./caller.js\";\nimport type { CallOptions, Caller, ExportOptions, ImportOptions, Lines } from \"./caller.js\";\nimport { followed, pulled } from \"./events.js\";\nimport type {\n  %s,\n} from \"./types.gen.js\";\n\n%s",
+		notice, strings.Join(used, ",\n  "), operations)
+}
+
+func (c *contract) typescriptOperations() string {
+	var b strings.Builder
+	b.WriteString("/** The operations, by what they are about. */\nexport abstract class Resources {\n")
 	for _, r := range c.Resources {
 		fmt.Fprintf(&b, "  /** %s */\n  readonly %s: %sAPI;\n", r.About, camel(r.Words), exported(r.Words))
 	}
@@ -45,9 +69,6 @@ func (c *contract) typescript() string {
 			}
 			b.WriteString("}\n")
 		}
-	}
-	for _, n := range c.Types {
-		c.typescriptType(&b, n)
 	}
 	return b.String()
 }

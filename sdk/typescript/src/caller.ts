@@ -1,4 +1,4 @@
-import type { Exchanged, LoggedIn } from "./api.gen.js";
+import type { Exchanged, LoggedIn } from "./types.gen.js";
 import { AnswerError, ConnectionError, KindredError, RefusedError, TimeoutError, UsageError } from "./errors.js";
 
 export const version = "0.1.0";

@@ -1,4 +1,4 @@
-import type { FieldError, ProblemCode } from "./api.gen.js";
+import type { FieldError, ProblemCode } from "./types.gen.js";
 
 /** Any fault of a call; `attempts` tells how often the request was sent. */
 export class KindredError extends Error {

@@ -1,4 +1,4 @@
-import type { PublicEvent } from "./api.gen.js";
+import type { PublicEvent } from "./types.gen.js";
 import type { CallOptions, Caller, Request } from "./caller.js";
 import { answer, dataOf, isOf, jitterOf, linesOfBody, longestLine, longestTimer, sleep } from "./caller.js";
 import { AnswerError, ConnectionError, TimeoutError } from "./errors.js";

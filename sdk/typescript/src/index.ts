@@ -7,6 +7,7 @@ import { Caller, version } from "./caller.js";
 import { UsageError } from "./errors.js";
 
 export type * from "./api.gen.js";
+export type * from "./types.gen.js";
 export type { Answer, CallOptions, ExportOptions, ImportOptions, Lines } from "./caller.js";
 export { AnswerError, ConnectionError, KindredError, RefusedError, TimeoutError, UsageError } from "./errors.js";
 export { Verifier, WebhookError, sign, signed } from "./webhooks.js";

@@ -8,7 +8,7 @@
  * It keeps users in memory: they are made, put, changed, read, listed, imported and erased. Everything else
  * answers what a test says, or 501. Deliveries of webhooks are made by `signed`.
  */
-import type { ImportError, ImportResult, ProblemCode, User } from "./api.gen.js";
+import type { ImportError, ImportResult, ProblemCode, User } from "./types.gen.js";
 import type { Options } from "./index.js";
 
 export { sign, signed } from "./webhooks.js";

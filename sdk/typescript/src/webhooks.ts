@@ -1,4 +1,4 @@
-import type { EventDelivery, EventType } from "./api.gen.js";
+import type { EventDelivery, EventType } from "./types.gen.js";
 import { UsageError, WebhookError } from "./errors.js";
 
 export { WebhookError } from "./errors.js";
