@@ -44,16 +44,6 @@ func (m Model) ApplyClient(ctx context.Context, tx pgx.Tx, log *eventstore.Log, 
 	return c.apply(ctx, batch)
 }
 
-// An event that says that time has passed judges at most so many users whom time alone may
-// have moved; the next one, a second later, goes on. When a version gets ready, all who are
-// due are judged.
-const (
-	// limit: models | users whom time moves between segments in one event | {maxDue}
-	maxDue = 10_000
-	// limit: models | steps of the rules that judge them | {maxDueSteps}
-	maxDueSteps = 20_000_000
-)
-
 // apply changes the segments of a client by its events, those of users together.
 func (c *segmented) apply(ctx context.Context, events []eventstore.Recorded) error {
 	isUser := func(r eventstore.Recorded) bool { return userOf(r.Event) != "" }
@@ -125,7 +115,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, false, 0)`
 	dropVersions   = `DELETE FROM segment_versions WHERE client = $1 AND number = ANY($2)`
 	serveVersions  = `UPDATE segment_versions SET serves = true WHERE client = $1 AND number = ANY($2)`
 	serveBlocks    = `UPDATE segment_blocks SET serves = true WHERE client = $1 AND version = ANY($2)`
-	beginChanges   = `UPDATE segments SET changes_from = $3 WHERE client = $1 AND id = ANY($2)`
 	dropSizes      = `DELETE FROM segment_sizes WHERE client = $1 AND segment = $2`
 	dropSegment    = `DELETE FROM segments WHERE client = $1 AND id = $2`
 )

@@ -51,6 +51,7 @@ func (c *segmented) reasons(v *segmentVersion, known map[int][]string) (found []
 const (
 	blockVersion    = `UPDATE segment_versions SET blocked = $3 WHERE client = $1 AND number = $2`
 	renumberVersion = `UPDATE segment_versions SET number = $3, built = 0 WHERE client = $1 AND number = $2`
+	beginChanges    = `UPDATE segments SET changes_from = $3 WHERE client = $1 AND id = ANY($2)`
 )
 
 // block finds the versions that are blocked, and those that no longer are, after a change
@@ -127,25 +128,3 @@ func (c *segmented) blockNew(ctx context.Context) error {
 	}
 	return nil
 }
-
-// unfolded is how many more members versions have than their blocks and deltas say.
-const unfolded = `
-WITH unfolded AS MATERIALIZED (
-	SELECT f.number, sum(f.change) AS members
-	FROM segment_clients s JOIN segment_changes c ON c.client = s.client AND c.position > s.folded
-		CROSS JOIN LATERAL (SELECT unnest(c.entered), 1 UNION ALL SELECT unnest(c.went), -1) f (number, change)
-	WHERE s.client = $1 GROUP BY f.number)`
-
-// folded is SQL for how many members a version v has by its blocks and deltas. membersOf
-// adds what is not folded yet, from unfolded. membersOfOne does the same for one version,
-// without adding up all others: for 10,000 changes of 40 versions each that would take 30
-// ms.
-const (
-	folded = `coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)
-	+ coalesce((SELECT sum(cardinality(d.entered) - cardinality(d.went)) FROM segment_deltas d WHERE d.client = v.client AND d.version = v.number), 0)`
-	membersOf = `(` + folded + ` + coalesce((SELECT u.members FROM unfolded u WHERE u.number = v.number), 0))::bigint`
-
-	membersOfOne = `(` + folded + ` + coalesce((
-	SELECT sum((v.number = ANY(c.entered))::int - (v.number = ANY(c.went))::int)
-	FROM segment_clients s JOIN segment_changes c ON c.client = s.client AND c.position > s.folded WHERE s.client = v.client), 0))::bigint`
-)

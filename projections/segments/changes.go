@@ -22,10 +22,6 @@ type Change struct {
 	Place      eventstore.Position // in the list of changes
 }
 
-// afterAll ends a place that is behind all changes of a position: in the order of places,
-// ids of users stand before it.
-const afterAll = "/~"
-
 // changesRead is how many changes of all segments are looked through for a page of one's.
 // limit: requests | changes of all segments that are looked through for a page of one's | {changesRead} | it ends, with `has_more`
 const changesRead = 20_000

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/projections/readmodel"
 )
@@ -60,6 +63,34 @@ func (m members) set(version int, user int64, in bool) {
 		m[at] = map[int64]bool{}
 	}
 	m[at][user%usersPerBlock] = in
+}
+
+// userChange is what an event changed of a user in the versions that serve: those that the
+// user entered, and those that it left, by their numbers in order.
+type userChange struct {
+	position      eventstore.Position
+	user          id.User
+	number        int64
+	at            time.Time
+	entered, went []int32
+	erased        bool
+}
+
+// flips are the versions that it changes, and whether the user is in them.
+func (u userChange) flips() iter.Seq2[int, bool] {
+	return func(yield func(version int, in bool) bool) {
+		for i, number := range slices.Concat(u.entered, u.went) {
+			if !yield(int(number), i < len(u.entered)) {
+				return
+			}
+		}
+	}
+}
+
+// flips is what judgements of a transaction change.
+type flips struct {
+	members members
+	changes []userChange
 }
 
 // change adds what an event changed of a user to the members of the versions that still
@@ -316,3 +347,25 @@ func (c *segmented) writeBlocks(ctx context.Context, at []memberBlock, changed m
 		readmodel.Column(written, func(b memberBlock) []byte { return blocks[b] }),
 		readmodel.Column(written, func(b memberBlock) bool { return c.versions[b.version].serves }))
 }
+
+// unfolded is how many more members versions have than their blocks and deltas say.
+const unfolded = `
+WITH unfolded AS MATERIALIZED (
+	SELECT f.number, sum(f.change) AS members
+	FROM segment_clients s JOIN segment_changes c ON c.client = s.client AND c.position > s.folded
+		CROSS JOIN LATERAL (SELECT unnest(c.entered), 1 UNION ALL SELECT unnest(c.went), -1) f (number, change)
+	WHERE s.client = $1 GROUP BY f.number)`
+
+// folded is SQL for how many members a version v has by its blocks and deltas. membersOf
+// adds what is not folded yet, from unfolded. membersOfOne does the same for one version,
+// without adding up all others: for 10,000 changes of 40 versions each that would take 30
+// ms.
+const (
+	folded = `coalesce((SELECT sum(bit_count(b.members)) FROM segment_blocks b WHERE b.client = v.client AND b.version = v.number), 0)
+	+ coalesce((SELECT sum(cardinality(d.entered) - cardinality(d.went)) FROM segment_deltas d WHERE d.client = v.client AND d.version = v.number), 0)`
+	membersOf = `(` + folded + ` + coalesce((SELECT u.members FROM unfolded u WHERE u.number = v.number), 0))::bigint`
+
+	membersOfOne = `(` + folded + ` + coalesce((
+	SELECT sum((v.number = ANY(c.entered))::int - (v.number = ANY(c.went))::int)
+	FROM segment_clients s JOIN segment_changes c ON c.client = s.client AND c.position > s.folded WHERE s.client = v.client), 0))::bigint`
+)

@@ -163,12 +163,6 @@ func (c *segmented) judge(u *segmentUser, some []*segmentVersion) (in []int32, d
 	return in, due, nil
 }
 
-// flips is what judgements of a transaction change.
-type flips struct {
-	members members
-	changes []userChange
-}
-
 // rejudge judges a user by some of the versions, and notes what that changes, at a
 // position. What the other versions found before still holds, and so does the time at which
 // they are due.

@@ -45,6 +45,10 @@ SELECT * FROM (
 	usersNamed    = ` WHERE u.client = $1 AND u.id = ANY($2)`
 )
 
+// afterAll ends a place that is behind all changes of a position: in the order of places,
+// ids of users stand before it.
+const afterAll = "/~"
+
 // Members returns a page of a segment's users, in the order of their creation, and
 // where changes go on from: whoever follows these from then on misses none.
 // Faults: building, quarantined, segment_building, segment_unknown, stale.

@@ -72,6 +72,16 @@ func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 	return readmodel.Send(ctx, c.tx, "segments at midnight", &b)
 }
 
+// An event that says that time has passed judges at most so many users whom time alone may
+// have moved; the next one, a second later, goes on. When a version gets ready, all who are
+// due are judged.
+const (
+	// limit: models | users whom time moves between segments in one event | {maxDue}
+	maxDue = 10_000
+	// limit: models | steps of the rules that judge them | {maxDueSteps}
+	maxDueSteps = 20_000_000
+)
+
 // judgeDue judges the users anew whom time alone may have moved: maxDue at most, and
 // until that took so many steps.
 func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, steps int) (more bool, err error) {

@@ -3,7 +3,6 @@ package segments
 import (
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -11,31 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/id"
-	"kindred/eventstore"
 	"kindred/projections/readmodel"
 )
-
-// userChange is what an event changed of a user in the versions that serve: those that the
-// user entered, and those that it left, by their numbers in order.
-type userChange struct {
-	position      eventstore.Position
-	user          id.User
-	number        int64
-	at            time.Time
-	entered, went []int32
-	erased        bool
-}
-
-// flips are the versions that it changes, and whether the user is in them.
-func (u userChange) flips() iter.Seq2[int, bool] {
-	return func(yield func(version int, in bool) bool) {
-		for i, number := range slices.Concat(u.entered, u.went) {
-			if !yield(int(number), i < len(u.entered)) {
-				return
-			}
-		}
-	}
-}
 
 const (
 	eraseSegmentUsers = `DELETE FROM segment_users WHERE client = $1 AND id = ANY($2)`
