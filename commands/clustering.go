@@ -37,18 +37,20 @@ type Run struct {
 // Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, run_in_progress,
 // stale.
 func (c *Commands) RequestRun(ctx context.Context, call Call, in RequestRun) (Run, error) {
-	layer, err := c.consentLayer(ctx, call.Client, in.Layer)
-	if err != nil {
-		return Run{}, err
-	}
 	run := id.Next[id.Run](c.ids(call, "clustering run"))
-	requested := event.ClusteringRequested{Run: run, Layer: in.Layer, TraitPaths: layer.TraitPaths, K: in.K, MinSize: in.MinSize, Segment: in.Segment}
+	requested := event.ClusteringRequested{Run: run, Layer: in.Layer, K: in.K, MinSize: in.MinSize, Segment: in.Segment}
+	var err error
 	if in.Seed != nil {
 		requested.Seed = *in.Seed
 	} else if requested.Seed, err = seedOf(run); err != nil {
 		return Run{}, err
 	}
 	recorded, err := c.decideRun(ctx, call, in.RunScope, func(r *domain.Runs) ([]event.Event, error) {
+		layer, err := c.consentLayer(ctx, call.Client, in.Layer) // of a repetition, nothing is asked
+		if err != nil {
+			return nil, err
+		}
+		requested.TraitPaths = layer.TraitPaths
 		if err := c.checkScope(ctx, call.Client, in.RunScope); err != nil {
 			return nil, err
 		}

@@ -47,12 +47,12 @@ type ConsentLayer struct {
 // DefineConsentLayer makes a consent layer.
 // Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
 func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name string, paths []string, matchRule string) (ConsentLayer, error) {
-	if err := c.checkMatchRule(ctx, call.Client, "/match_rule", matchRule, true, paths); err != nil {
-		return ConsentLayer{}, err
-	}
 	layer := id.Next[id.ConsentLayer](c.ids(call, "consent layer"))
 	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), call.Seed == nil, c.ends,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) {
+			if err := c.checkMatchRule(ctx, call.Client, "/match_rule", matchRule, true, paths); err != nil {
+				return nil, err
+			}
 			return l.Define(event.ConsentLayerDefined{Layer: layer, Name: name, TraitPaths: paths, MatchRule: matchRule})
 		})
 	return layerAfter(outcome), err

@@ -83,26 +83,13 @@ type Matches struct {
 // invalid, overloaded, population_too_large, quarantined, segment_building, segment_unknown, stale,
 // user_unknown.
 func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatches) (Matches, error) {
-	var asked *rule.Rule
-	if in.Filter != "" {
-		bounds, err := c.bounds(ctx, call.Client, in.Layer)
-		if err != nil {
-			return Matches{}, err
-		}
-		if asked, err = c.parse(ctx, call.Client, "/filter", in.Filter, rule.Pairs, bounds); err != nil {
-			return Matches{}, err
-		}
-		if err := c.Filter.CheckNamed(ctx, call.Client, false, "/filter", asked, in.Layer); err != nil {
-			return Matches{}, err
-		}
-	}
 	user, err := c.FindUser(ctx, call.Client, in.User)
 	if err != nil {
 		return Matches{}, err
 	}
 	truncated := false
 	compute := sync.OnceValues(func() (found []event.MatchComputed, err error) {
-		found, truncated, err = c.match(ctx, call.Client, user, in, asked)
+		found, truncated, err = c.match(ctx, call.Client, user, in)
 		return found, err
 	})
 	if call.Seed == nil { // no repetition, so it will be needed
@@ -133,9 +120,13 @@ func ahead[T any](work func() (T, error)) func() (T, error) {
 	}
 }
 
-func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches, asked *rule.Rule) (
+func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in ComputeMatches) (
 	found []event.MatchComputed, truncated bool, err error,
 ) {
+	asked, err := c.filterOf(ctx, client, in)
+	if err != nil {
+		return nil, false, err
+	}
 	allowed := ahead(func() (event.Within, error) { return c.within(ctx, client, user, in.Layer) })
 	var other id.User
 	var unknown error
@@ -169,6 +160,22 @@ func (c *Commands) match(ctx context.Context, client id.Client, user id.User, in
 		return nil, false, err
 	}
 	return []event.MatchComputed{m}, false, nil
+}
+
+// filterOf reads the filter of what is asked for; nil: there is none.
+func (c *Commands) filterOf(ctx context.Context, client id.Client, in ComputeMatches) (*rule.Rule, error) {
+	if in.Filter == "" {
+		return nil, nil
+	}
+	bounds, err := c.bounds(ctx, client, in.Layer)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := c.parse(ctx, client, "/filter", in.Filter, rule.Pairs, bounds)
+	if err != nil {
+		return nil, err
+	}
+	return asked, c.Filter.CheckNamed(ctx, client, false, "/filter", asked, in.Layer)
 }
 
 // top returns the best matches of a user, of those whom a filter names.

@@ -21,6 +21,10 @@ func (m members) Ready(context.Context, id.Client, bool, string, id.Segment, eve
 	return nil
 }
 
+func (m members) CheckNamed(context.Context, id.Client, bool, string, *rule.Rule, id.ConsentLayer) error {
+	return nil
+}
+
 func (m members) Named(_ context.Context, _ id.Client, _ *rule.Filter, _ id.User, users []id.User) (map[id.User]bool, error) {
 	named := map[id.User]bool{}
 	for _, user := range users {

@@ -86,6 +86,65 @@ func TestARepeatedRequestGetsTheSameAnswer(t *testing.T) {
 	}
 }
 
+// What the first request was allowed was decided then: the layer is retired since, and its
+// trait is sensitive.
+func TestARepeatedRequestIsNotRefusedForWhatChangedSince(t *testing.T) {
+	layered := func(layer id.ConsentLayer) commands.RequestRun {
+		return commands.RequestRun{RunScope: event.RunScope{Layer: layer}}
+	}
+	for name, post := range map[string]func(w *fixture, call commands.Call, layer id.ConsentLayer) (any, error){
+		"a consent layer": func(w *fixture, call commands.Call, _ id.ConsentLayer) (any, error) {
+			l, err := w.DefineConsentLayer(t.Context(), call, "Research", []string{"a"}, "traits.a > 1")
+			return l.ID, err
+		},
+		"a segment": func(w *fixture, call commands.Call, layer id.ConsentLayer) (any, error) {
+			s, err := w.DefineSegment(t.Context(), call, "S", "traits.a > 1", layer)
+			return s.ID, err
+		},
+		"a run": func(w *fixture, call commands.Call, layer id.ConsentLayer) (any, error) {
+			run, err := w.RequestRun(t.Context(), call, layered(layer))
+			return []any{run.Run, run.TraitPaths, run.Position}, err
+		},
+		"matches": func(w *fixture, call commands.Call, _ id.ConsentLayer) (any, error) {
+			found, err := w.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: "ext:u1", Limit: 5, Filter: "traits.a > 1", Record: true})
+			return shown(found), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, call := fixtureWithUser(t)
+			var in members
+			for _, m := range w.matcher.found {
+				in.ids = append(in.ids, m.MatchedUser)
+			}
+			w.Filter = in
+			layer, err := w.DefineConsentLayer(t.Context(), call, "Ads", []string{"a"}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := post(w, seeded(call, "k1", "b1"), layer.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err1 := w.OverrideTraits(t.Context(), call, []byte(`{"a":{"sensitive":true}}`))
+			_, err2 := w.RetireConsentLayer(t.Context(), call, layer.ID)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			recorded := w.length(t)
+			again, err := post(w, seeded(call, "k1", "b1"), layer.ID)
+			if err != nil || !cmp.Equal(first, again) {
+				t.Errorf("the repetition gives %v, %s", err, cmp.Diff(first, again))
+			}
+			if _, err := post(w, seeded(call, "k2", "b1"), layer.ID); err == nil {
+				t.Error("another request is not refused")
+			}
+			if n := w.length(t); n != recorded {
+				t.Errorf("%d events were recorded", n-recorded)
+			}
+		})
+	}
+}
+
 func TestARequestThatIsSentTwiceAtOnceIsCarriedOutOnce(t *testing.T) {
 	for _, name := range []string{"user", "webhook", "member", "matches"} {
 		t.Run(name, func(t *testing.T) {

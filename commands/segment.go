@@ -25,12 +25,12 @@ type Segment struct {
 // Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
 // segment_unknown, stale, too_many_segments.
 func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text string, layer id.ConsentLayer) (Segment, error) {
-	refers, err := c.refersOf(ctx, call.Client, text, layer)
-	if err != nil {
-		return Segment{}, err
-	}
 	segment := id.Next[id.Segment](c.ids(call, "segment"))
 	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
+		refers, err := c.refersOf(ctx, call.Client, text, layer) // of a repetition, nothing is asked
+		if err != nil {
+			return nil, err
+		}
 		return s.Define(event.SegmentDefined{Segment: segment, Name: name, Rule: event.Private([]byte(text)), Refers: refers, Layer: layer})
 	})
 }
