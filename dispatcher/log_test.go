@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
@@ -198,12 +199,12 @@ SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_a
 	m := r.manual()
 	wanted := Recovery{Recovered: recoverBatch * recoverBatches, More: true}
 	for range 2 { // a repetition takes no more
-		got, err := m.recover(t.Context(), client, webhook, time.Time{}, []string{"a key"})
+		got, err := m.recover(t.Context(), client, webhook, state{}, time.Time{}, []string{"a key"})
 		if err != nil || got != wanted {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
-	got, err := m.recover(t.Context(), client, webhook, time.Time{}, []string{"another"})
+	got, err := m.recover(t.Context(), client, webhook, state{}, time.Time{}, []string{"another"})
 	if want := (Recovery{Recovered: 500}); err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -221,7 +222,7 @@ func TestARecoveryTakesNothingFromBefore(t *testing.T) {
 	match := r.match(client)
 	r.apply(match)
 	r.endAs(failed, 2)
-	got, err := r.manual().recover(t.Context(), client, webhook, since, nil)
+	got, err := r.manual().recover(t.Context(), client, webhook, state{}, since, nil)
 	if err != nil || got.Recovered != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -245,7 +246,7 @@ func TestWhatNamesAnErasedUserIsRecoveredOnceAtMost(t *testing.T) {
 	r.endAs(failed, 21)
 	r.start(r.Dispatcher)
 	for _, want := range []int{21, 0} {
-		if got, err := r.manual().recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != want {
+		if got, err := r.manual().recover(t.Context(), client, webhook, state{}, time.Time{}, nil); err != nil || got.Recovered != want {
 			t.Fatalf("recovered %+v, not %d, %v", got, want, err)
 		}
 		testkit.Eventually(r.TB, "all have ended", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue`) == 0 })
@@ -306,6 +307,46 @@ func TestAKeyThatIsFreeAgainNamesANewRequest(t *testing.T) {
 	}
 }
 
+func TestARepetitionIsAnsweredWhateverBecameOfTheSubscription(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	match := r.match(client)
+	r.apply(subscribed, match)
+	r.endAs(cancelled, 1)
+
+	m := r.manual()
+	posts := map[string]func(key ...string) (any, error){
+		"redelivered": func(key ...string) (any, error) {
+			d, err := m.Redeliver(t.Context(), client, webhook, deliveryOf(match.ID, webhook), key)
+			return d.ID, err
+		},
+		"tested": func(key ...string) (any, error) {
+			d, err := m.Test(t.Context(), client, webhook, matchType, key)
+			return d.ID, err
+		},
+		"recovered": func(key ...string) (any, error) { return m.Recover(t.Context(), client, webhook, time.Time{}, key) },
+	}
+	first := map[string]any{}
+	for what, post := range posts {
+		var err error
+		if first[what], err = post("a key"); err != nil {
+			t.Fatal(what, err)
+		}
+	}
+	r.apply(
+		r.recorded(client, event.WebhookChanged{Webhook: webhook, WebhookAddress: event.At("http://a.example"), EventTypes: []string{"clustering.failed"}}),
+		r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+	for what, post := range posts {
+		if again, err := post("a key"); err != nil || again != first[what] {
+			t.Errorf("%s %v, not %v, %v", what, again, first[what], err)
+		}
+		if _, err := post("another key"); !fault.Is(err, "webhook_paused") {
+			t.Errorf("another request: %s, %v", what, err)
+		}
+	}
+}
+
 func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
@@ -318,7 +359,7 @@ func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
 		choose("clustering.failed"), choose(matchType))
 	r.endAs(cancelled, 1)
 	for i, pauses := range []bool{false, true} {
-		if got, err := r.manual().recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != 1 {
+		if got, err := r.manual().recover(t.Context(), client, webhook, state{}, time.Time{}, nil); err != nil || got.Recovered != 1 {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		if pauses {

@@ -34,13 +34,12 @@ func (m Manual) ids(seed []string, request ...string) *id.Source {
 	return id.Derived(slices.Concat(seed, request)...)
 }
 
-// active returns the state of a webhook, and refuses what is not there, or paused.
-func (m Manual) active(ctx context.Context, client id.Client, webhook id.Webhook) (state, error) {
-	s, err := m.state(ctx, client, webhook, false)
-	if err == nil && *s.name == paused {
-		return s, errPaused()
+// checkActive refuses what a paused webhook is to be sent.
+func (s state) checkActive() error {
+	if s.name != nil && *s.name == paused {
+		return errPaused()
 	}
-	return s, err
+	return nil
 }
 
 func errPaused() error {
@@ -117,7 +116,8 @@ func limitTests(ctx context.Context, tx pgx.Tx, client id.Client) error {
 // as a test in its body and by its header.
 // Faults: building, delivery_unknown, quarantined, stale, too_many_tests, webhook_paused, webhook_unknown.
 func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, eventType string, seed []string) (Delivery, error) {
-	if _, err := m.active(ctx, client, webhook); err != nil {
+	s, err := m.state(ctx, client, webhook, false)
+	if err != nil {
 		return Delivery{}, err
 	}
 	ids := m.ids(seed, "test", string(webhook), eventType)
@@ -128,6 +128,9 @@ func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, 
 		return Delivery{}, fmt.Errorf("write a test: %w", err)
 	}
 	return m.once(ctx, client, webhook, delivery, func(tx pgx.Tx) (int64, error) {
+		if err := s.checkActive(); err != nil {
+			return 0, err
+		}
 		if err := limitTests(ctx, tx, client); err != nil {
 			return 0, err
 		}
@@ -162,7 +165,7 @@ SELECT count(*) FROM made`
 // Faults: building, delivery_unknown, event_type_not_subscribed, quarantined, stale, webhook_paused,
 // webhook_unknown.
 func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (Delivery, error) {
-	s, err := m.active(ctx, client, webhook)
+	s, err := m.state(ctx, client, webhook, false)
 	if err != nil {
 		return Delivery{}, err
 	}
@@ -170,12 +173,15 @@ func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webh
 	if err != nil {
 		return Delivery{}, err
 	}
-	if !first.Test && !slices.Contains(s.eventTypes, first.EventType) {
-		return Delivery{}, fault.New(fault.Conflict, "event_type_not_subscribed",
-			"The subscription does not name %s any more. Add it to its event_types first.", first.EventType)
-	}
 	again := id.Next[id.Delivery](m.ids(seed, "redelivery", string(delivery)))
 	return m.once(ctx, client, webhook, again, func(tx pgx.Tx) (n int64, err error) {
+		if err := s.checkActive(); err != nil {
+			return 0, err
+		}
+		if !first.Test && !slices.Contains(s.eventTypes, first.EventType) {
+			return 0, fault.New(fault.Conflict, "event_type_not_subscribed",
+				"The subscription does not name %s any more. Add it to its event_types first.", first.EventType)
+		}
 		err = tx.QueryRow(ctx, insertRedelivery, client, webhook, delivery, again, eventstore.TraceOf(ctx)).Scan(&n)
 		return n, err
 	})
@@ -224,17 +230,21 @@ FROM taken ORDER BY occurred_at, made`
 // anew. It takes at most 10,000, and every thousand is safe on its own.
 // Faults: building, quarantined, stale, webhook_paused, webhook_unknown.
 func (m Manual) Recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (Recovery, error) {
-	if _, err := m.active(ctx, client, webhook); err != nil {
+	s, err := m.state(ctx, client, webhook, false)
+	if err != nil {
 		return Recovery{}, err
 	}
-	return m.recover(ctx, client, webhook, since, seed)
+	return m.recover(ctx, client, webhook, s, since, seed)
 }
 
-func (m Manual) recover(ctx context.Context, client id.Client, webhook id.Webhook, since time.Time, seed []string) (r Recovery, err error) {
+func (m Manual) recover(ctx context.Context, client id.Client, webhook id.Webhook, s state, since time.Time, seed []string) (r Recovery, err error) {
 	request := string(id.Next[id.Request](m.ids(seed, "recovery", string(webhook), since.UTC().Format(time.RFC3339Nano))))
 	for done := false; !done; {
 		err := pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
 			if err := tx.QueryRow(ctx, openRecovery, client, request).Scan(&r.Recovered, &r.More, &done); err != nil || done {
+				return err
+			}
+			if err := s.checkActive(); err != nil {
 				return err
 			}
 			n, err := recoverSome(ctx, tx, client, webhook, since)
