@@ -44,7 +44,7 @@ func (u *EndUser) Create(e event.EndUserCreated) ([]event.Event, error) {
 	if e.Traits == nil {
 		e.Traits = event.Private([]byte("{}"))
 	}
-	if err := checkTraits(e.Traits.Plain); err != nil {
+	if err := CheckTraits(e.Traits.Plain); err != nil {
 		return nil, err
 	}
 	return []event.Event{e}, nil
@@ -60,7 +60,7 @@ func (u *EndUser) ChangeTraits(old, traits []byte) ([]event.Event, error) {
 	if string(old) == string(traits) {
 		return nil, nil
 	}
-	if err := checkTraits(traits); err != nil {
+	if err := CheckTraits(traits); err != nil {
 		return nil, err
 	}
 	return []event.Event{event.EndUserTraitsChanged{User: u.ID, Traits: event.Private(traits)}}, nil
@@ -108,9 +108,10 @@ func CheckExternalID(external string) error {
 	return nil
 }
 
-// checkTraits refuses traits that are no JSON object, or too large to be one
+// CheckTraits refuses traits that are no JSON object, or too large to be one
 // event. That they are JSON was seen when they came in.
-func checkTraits(traits []byte) error {
+// Faults: invalid, traits_too_large.
+func CheckTraits(traits []byte) error {
 	if !bytes.HasPrefix(bytes.TrimSpace(traits), []byte("{")) {
 		return fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "must be an object"})
 	}

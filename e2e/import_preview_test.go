@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kindred/domain"
 	"kindred/httpapi"
 )
 
@@ -45,6 +46,11 @@ func TestAnImportIsLookedIntoBeforeAnythingIsRecorded(t *testing.T) {
 		if types[path] != kind {
 			t.Errorf("%s is read as %q, not as %s", path, types[path], kind)
 		}
+	}
+	large := preview("application/x-ndjson", fmt.Sprintf(`{"external_id":"a","traits":{"a":%q}}`+"\n"+`{"external_id":"b","traits":{"a":%q}}`,
+		strings.Repeat("x", domain.MaxTraits), strings.Repeat("x", domain.MaxTraits-len(`{"a":""}`))))
+	if large.Users != 1 || large.Failed != 1 || len(large.Errors) != 1 || large.Errors[0].Code != "traits_too_large" {
+		t.Errorf("traits that are too large: %+v", large)
 	}
 	table := preview("text/csv", csv.String())
 	if table.Users != 40 || table.Failed != 0 {

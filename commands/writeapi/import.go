@@ -89,6 +89,9 @@ func (a *API) PreviewImport(ctx context.Context, r httpapi.PreviewImportRequestO
 		for _, line := range some {
 			size += len(line.Traits)
 			if line.Refused == nil {
+				line.Refused = fault.As(domain.CheckTraits(line.Traits))
+			}
+			if line.Refused == nil {
 				users[line.ExternalID] = line.Traits
 			} else if body.Failed++; len(refused) < commands.MaxLineErrors {
 				refused = append(refused, commands.LineError{Line: line.Line, Fault: line.Refused})
