@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -629,6 +630,57 @@ func TestALoginIsRecordedOnceAnHourForEachNetwork(t *testing.T) {
 	}
 	if n := len(noted()); n != 2+32 {
 		t.Errorf("%d logins are recorded; want 32 within an hour", n)
+	}
+}
+
+func TestARefusedSubscriptionMakesNoKeyPair(t *testing.T) {
+	w := newFixture(t)
+	_, call := w.client(t, "ada@example.com")
+	in := commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}}
+	hook, err := w.Subscribe(t.Context(), call, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := domain.ControlsChange{Ed25519: new(true)}
+	wrong := domain.ControlsChange{Ed25519: new(true), MaxPerSecond: new(-1)}
+	stale := call
+	stale.IfMatch = new(eventstore.Revision(7))
+	for code, refused := range map[string]func() error{
+		"invalid": func() error {
+			in.Controls = wrong
+			_, err := w.Subscribe(t.Context(), call, in)
+			_, changed := w.ChangeWebhook(t.Context(), call, hook.ID, commands.ChangeWebhook{Controls: wrong})
+			wantFault(t, changed, "invalid")
+			return err
+		},
+		"webhook_unknown": func() error {
+			_, err := w.ChangeWebhook(t.Context(), call, id.Next[id.Webhook](id.Random(rand.Reader)), commands.ChangeWebhook{Controls: signed})
+			return err
+		},
+		"stale": func() error {
+			_, err := w.ChangeWebhook(t.Context(), stale, hook.ID, commands.ChangeWebhook{Controls: signed})
+			return err
+		},
+	} {
+		wantFault(t, refused(), code)
+		if n := w.count(t, "webhook_key.made"); n != 0 {
+			t.Fatalf("%s: %d key pairs are made", code, n)
+		}
+	}
+	fresh := call
+	fresh.IfMatch = &hook.Outcome.Revision
+	if _, err := w.ChangeWebhook(t.Context(), fresh, hook.ID, commands.ChangeWebhook{Controls: signed}); err != nil {
+		t.Fatal(err)
+	}
+	in.Controls = signed
+	if _, err := w.Subscribe(t.Context(), call, in); err != nil {
+		t.Fatal(err)
+	}
+	records := w.records(t)
+	made := slices.IndexFunc(records, func(r eventstore.Recorded) bool { return r.Type == "webhook_key.made" })
+	changed := slices.IndexFunc(records, func(r eventstore.Recorded) bool { return r.Type == "webhook.controls_set" })
+	if n := w.count(t, "webhook_key.made"); n != 1 || made > changed {
+		t.Errorf("%d key pairs are made, the first at %d, the change is at %d", n, made, changed)
 	}
 }
 

@@ -51,9 +51,6 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 	if err := cmp.Or(c.CheckURL(in.URL), checkFilter(in.Controls.Filter)); err != nil {
 		return Webhook{}, err
 	}
-	if err := c.firstWebhookKey(ctx, call, in.Controls.Ed25519); err != nil {
-		return Webhook{}, err
-	}
 	webhook := id.Next[id.Webhook](c.ids(call, "webhook"))
 	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), call.Seed == nil, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
@@ -64,9 +61,13 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 			if err := domain.CheckWebhooks(there); err != nil {
 				return nil, err
 			}
-			return w.Subscribe(event.WebhookSubscribed{
+			events, err := w.Subscribe(event.WebhookSubscribed{
 				Webhook: webhook, WebhookAddress: event.At(in.URL), EventTypes: in.EventTypes, Secret: secret(in.Secret),
 			}, in.Controls)
+			if err != nil {
+				return nil, err
+			}
+			return events, c.firstWebhookKey(ctx, call, in.Controls.Ed25519)
 		})
 	if err == nil && !outcome.Repeated {
 		err = c.boundWebhooks(ctx, call, webhook)
@@ -113,14 +114,18 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 	if err := checkFilter(in.Controls.Filter); err != nil {
 		return Webhook{}, err
 	}
-	if err := c.firstWebhookKey(ctx, call, in.Controls.Ed25519); err != nil {
-		return Webhook{}, err
-	}
 	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false, c.webhook(),
-		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) {
-			return w.Change(domain.WebhookChange{
+		func(w *domain.Webhook, history []eventstore.Recorded) ([]event.Event, error) {
+			events, err := w.Change(domain.WebhookChange{
 				URL: in.URL, EventTypes: in.EventTypes, Status: in.Status, Secret: secret(in.Secret), ControlsChange: in.Controls,
 			})
+			if err != nil || len(events) == 0 {
+				return nil, err
+			}
+			if call.IfMatch != nil && history[len(history)-1].Revision != *call.IfMatch {
+				return nil, errStale()
+			}
+			return events, c.firstWebhookKey(ctx, call, in.Controls.Ed25519)
 		})
 	return c.webhookAfter(ctx, outcome, err)
 }

@@ -33,7 +33,7 @@ func (c *Commands) RotateWebhookKeys(ctx context.Context, call Call) (WebhookKey
 }
 
 // firstWebhookKey makes a client's first key pair, before a subscription is recorded that
-// wants one: who follows the log meets the key first.
+// wants one: who follows the log meets the key first. What is refused makes none.
 func (c *Commands) firstWebhookKey(ctx context.Context, call Call, wanted *bool) error {
 	if wanted == nil || !*wanted {
 		return nil
