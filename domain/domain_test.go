@@ -404,7 +404,7 @@ func TestHeadersOfTheConnectionTheBodyAndOfDeliveriesAreRefused(t *testing.T) {
 
 // A name that nobody sees would be a link without a text.
 func TestANameIsSeen(t *testing.T) {
-	for name, ok := range map[string]bool{" Ada ": true, "é": true, "": false, "  ": false, "\u00a0": false, "\u200b\u2060": false, "a\nb": false, strings.Repeat("é", 200): true, strings.Repeat("é", 201): false} {
+	for name, ok := range map[string]bool{" Ada ": true, "é": true, "": false, "  ": false, "\u00a0": false, "\u200b\u2060": false, "\u3164\u115f\uffa0": false, "\u034f\ufe0f": false, "\u2800": false, "\u3164a": true, "a\nb": false, strings.Repeat("é", 200): true, strings.Repeat("é", 201): false} {
 		_, key := (&domain.APIKey{}).Issue(event.APIKeyIssued{Name: name}, time.Now())
 		_, layer := (&domain.ConsentLayer{}).Define(event.ConsentLayerDefined{Name: name})
 		_, segment := (&domain.Segments{}).Define(event.SegmentDefined{Name: name})
