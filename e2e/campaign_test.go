@@ -247,7 +247,7 @@ func TestEngagementIsTheShareOfImpressionsWithAnAnswer(t *testing.T) {
 	wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.engage(c, map[string]any{"type": "impression"}))
 	wantProblem(t, http.StatusNotFound, "user_unknown", a.engage(c, map[string]any{"type": "impression", "user_id": "ext:u3"}))
 	wantProblem(t, http.StatusNotFound, "impression_unknown", a.engage(a.run(nil), map[string]any{"type": "click", "impression_id": i1.ImpressionID}))
-	for _, zone := range []string{"Mars/Olympus", "Europe//Berlin", "./UTC"} { // the last two are for Go alone
+	for _, zone := range []string{"Mars/Olympus", "localtime", "posix/UTC", "Europe//Berlin", "./UTC"} { // the last two are for Go alone
 		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get("/api/v1/campaigns/"+string(c.ID)+"/analytics?timezone="+zone))
 	}
 

@@ -58,7 +58,7 @@ func zoneOf(named *string) (*time.Location, error) {
 		return time.UTC, nil
 	}
 	zone, err := time.LoadLocation(*named)
-	if err != nil || zone == time.Local {
+	if err != nil || zone == time.Local || *named < "A" || *named >= "[" { // localtime and posix/… are files of the host
 		return nil, errZoneUnknown()
 	}
 	return zone, nil
