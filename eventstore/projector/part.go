@@ -201,7 +201,7 @@ func (l *leader) partOf(client id.Client, from checkpoint) *leader {
 	return &leader{
 		Runner: &quiet, projection: l.projection, projectionID: l.projectionID, start: l.start, at: from, skip: map[id.Client]bool{},
 		lease: lease{server: l.lease.server, reached: new(atomic.Pointer[eventstore.Position])}, only: client, paused: true,
-		throttle: l.throttle,
+		spending: unbounded, forget: forgetAll, throttle: l.throttle,
 	}
 }
 

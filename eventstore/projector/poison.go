@@ -142,11 +142,7 @@ func (l *leader) passes(ctx context.Context, tx pgx.Tx, it item, stopped bool) (
 // call applies a batch; a panic becomes an error.
 func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (err error) {
 	defer panics.Catch(&err)
-	forget := forgetAll
-	if l.deletions != nil {
-		forget = l.deletions.note
-	}
-	return applyForgetting(ctx, l.projection, tx, l.Log, batch, l.spending, forget)
+	return applyForgetting(ctx, l.projection, tx, l.Log, batch, l.spending, l.forget)
 }
 
 // refused is an event that cannot be applied. It is left out, or its client stops
@@ -205,11 +201,7 @@ func (l *leader) report(ctx context.Context, all []refused) {
 // tellRefused tells the metrics what was refused, and who is slow: that is passed over,
 // but not stopped.
 func (l *leader) tellRefused() {
-	slow := 0
-	if l.slow != nil {
-		slow = len(l.slow.all)
-	}
-	l.Metrics.refused(l.projectionID, len(l.skip)-slow, slow, l.leftOut)
+	l.Metrics.refused(l.projectionID, len(l.skip)-l.slow, l.slow, l.leftOut)
 }
 
 const selectQuarantined = `SELECT client FROM quarantine WHERE projection = $1`

@@ -50,7 +50,7 @@ func (r *Runner) resume(ctx context.Context, p Projection, projectionID string, 
 	}
 	l := &leader{
 		Runner: r, projection: p, projectionID: projectionID, lease: lead, only: client, throttle: newThrottle(r.Pool), skip: map[id.Client]bool{},
-		at: checkpoint{epoch: epoch, position: q.position, event: q.event},
+		spending: unbounded, forget: forgetAll, at: checkpoint{epoch: epoch, position: q.position, event: q.event},
 	}
 	if !found {
 		if err := l.pauseLive(ctx); err != nil {

@@ -137,24 +137,24 @@ type leader struct {
 	start        string // begins a transaction that sees the projection's tables
 	at           checkpoint
 	skip         map[id.Client]bool // quarantined
+	slow         int                // of those, clients whose events are applied in slices
 	leftOut      int                // events, of all clients
-	timeouts     int                // that the next transaction may take; 0: 1
-	throttle     *throttle          // in bulk
-	unkeyed      LateKey            // while it is yet to be made; else zero
-	analyzed     int64              // events that were applied when the tables last were
+	spending     func(id.Client) Spend
+	forget       func(context.Context, pgx.Tx, id.Client) error
+	timeouts     int       // that the next transaction may take; 0: 1
+	throttle     *throttle // in bulk
+	unkeyed      LateKey   // while it is yet to be made; else zero
+	analyzed     int64     // events that were applied when the tables last were
 
 	// Of one client.
 	only   id.Client // whose events are applied; empty: all
 	paused bool
-	spent  int // steps, by a PerClient
 
 	// Live.
-	prompt    bool
-	asked     bool         // somebody waited for the last batch that was passed over
-	newest    bool         // nothing is known to be behind the batch
-	applied   bool         // the last batch held more than was passed over
-	slow      *slowClients // of a PerClient; else nil
-	deletions *deletions   // of what forgets; else nil
+	prompt  bool
+	asked   bool // somebody waited for the last batch that was passed over
+	newest  bool // nothing is known to be behind the batch
+	applied bool // the last batch held more than was passed over
 }
 
 // begin claims the checkpoint of a projection, makes the tables of a read model that
@@ -164,7 +164,10 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 	if err != nil {
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
-	led := &leader{Runner: r, projection: p, projectionID: projectionID, lease: l, start: startStatement(p, projectionID), throttle: newThrottle(r.Pool)}
+	led := &leader{
+		Runner: r, projection: p, projectionID: projectionID, lease: l, start: startStatement(p, projectionID),
+		spending: unbounded, forget: forgetAll, throttle: newThrottle(r.Pool),
+	}
 	led.prompt = OptionsOf(p).Prompt
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if led.at, err = claim(ctx, tx, projectionID, l, epoch); err != nil {
@@ -275,24 +278,26 @@ func (l *leader) follow(ctx context.Context) (err error) {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	defer func() { err = errors.Join(err, sub.Close()) }()
-	applyRead := l.apply
+	applyRead, applied := l.apply, func([]eventstore.Record) {}
+	var meanwhile []func(context.Context)
 	if _, ok := l.projection.(PerClient); ok {
-		if l.slow, err = l.findSlow(ctx); err != nil {
+		slow, err := l.findSlow(ctx)
+		if err != nil {
 			return err
 		}
+		applyRead, l.spending, meanwhile = slow.apply, slow.spending, append(meanwhile, slow.run)
+	}
+	if forgets(l.projection) {
+		deletions := &deletions{leader: l, more: make(chan struct{}, 1)}
+		applied, l.forget, meanwhile = deletions.applied, deletions.note, append(meanwhile, deletions.run)
 	}
 	l.tellRefused() // another process may have changed that
 	var working sync.WaitGroup
-	beside, stop := context.WithCancel(ctx)
+	following, stop := context.WithCancel(ctx)
 	defer working.Wait()
 	defer stop()
-	if l.slow != nil {
-		applyRead = l.slow.apply
-		working.Go(func() { l.slow.run(beside) })
-	}
-	if forgets(l.projection) {
-		l.deletions = &deletions{leader: l, more: make(chan struct{}, 1)}
-		working.Go(func() { l.deletions.run(beside) })
+	for _, run := range meanwhile {
+		working.Go(func() { run(following) })
 	}
 	for {
 		batch, err := l.lease.next(ctx, sub)
@@ -308,9 +313,7 @@ func (l *leader) follow(ctx context.Context) (err error) {
 			if err := l.analyzeGrown(ctx); err != nil {
 				return err
 			}
-			if l.deletions != nil {
-				l.deletions.applied(batch.Records)
-			}
+			applied(batch.Records)
 		}
 		if batch.CaughtUp {
 			l.Metrics.caughtUp(l.projectionID)
@@ -376,7 +379,7 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 			return err
 		}
 		if slow, ok := errors.AsType[slowError](err); ok {
-			if err := l.slow.pause(ctx, slow.client); err != nil {
+			if err := slow.among.pause(ctx, slow.client); err != nil {
 				return err
 			}
 			continue

@@ -37,24 +37,15 @@ const (
 type Spend func(steps int) error
 
 // slowError says whose events take longer than others may wait.
-type slowError struct{ client id.Client }
+type slowError struct {
+	client id.Client
+	among  *slowClients // where it is to be
+}
 
 func (e slowError) Error() string { return fmt.Sprintf("the events of %s take long", e.client) }
 
 // unbounded is for as many steps as it takes.
 func unbounded(id.Client) Spend { return func(int) error { return nil } }
-
-// spending counts the steps of a client, of which one may take so many in a live leader's batch.
-func (l *leader) spending(client id.Client) Spend {
-	spent := 0
-	return func(steps int) error {
-		l.spent += steps
-		if spent += steps; l.slow != nil && spent > BatchSteps {
-			return slowError{client}
-		}
-		return nil
-	}
-}
 
 // slowClients are those of a projection that its leader applies in slices.
 type slowClients struct {
@@ -70,6 +61,7 @@ type slowClient struct {
 	part   *leader             // paused
 	passed eventstore.Position // the leader has passed the client's events over, up to here at least
 	limit  int                 // events of its next slice
+	spent  int                 // steps of its last one
 	late   time.Time           // when a slice last was not short
 	sliced int                 // the round of its last slice
 }
@@ -100,12 +92,25 @@ func (l *leader) findSlow(ctx context.Context) (*slowClients, error) {
 }
 
 func (s *slowClients) add(client id.Client, at eventstore.Position) {
-	s.all[client] = &slowClient{
+	c := &slowClient{
 		part:   s.leader.partOf(client, checkpoint{epoch: s.leader.at.epoch, position: at}),
 		passed: s.leader.at.position, limit: firstSlice, late: s.leader.Now(),
 	}
-	s.leader.skip[client] = true
+	c.part.spending = func(id.Client) Spend { return func(steps int) error { c.spent += steps; return nil } }
+	s.all[client] = c
+	s.leader.skip[client], s.leader.slow = true, len(s.all)
 	s.wake()
+}
+
+// spending counts the steps of a client in the leader's batch, which may take so many.
+func (s *slowClients) spending(client id.Client) Spend {
+	spent := 0
+	return func(steps int) error {
+		if spent += steps; spent > BatchSteps {
+			return slowError{client, s}
+		}
+		return nil
+	}
 }
 
 func (s *slowClients) wake() {
@@ -238,7 +243,7 @@ func (s *slowClients) slice(ctx context.Context, client id.Client, c *slowClient
 		return false, s.returns(ctx, client, c, upTo)
 	}
 	items, unknown := c.part.decode(records)
-	c.part.spent = 0
+	c.spent = 0
 	err = c.part.applyItems(ctx, items)
 	switch {
 	case err != nil:
@@ -246,8 +251,8 @@ func (s *slowClients) slice(ctx context.Context, client id.Client, c *slowClient
 	case c.part.skip[client]: // it has stopped at an event that cannot be applied
 		s.forget(client)
 	default:
-		c.took(c.part.spent, s.leader.Now())
-		s.rests[client.Owner()] = rests(c.part.spent)
+		c.took(c.spent, s.leader.Now())
+		s.rests[client.Owner()] = rests(c.spent)
 	}
 	return true, unknown
 }
@@ -282,6 +287,7 @@ func (s *slowClients) returns(ctx context.Context, client id.Client, c *slowClie
 	}
 	delete(s.all, client)
 	delete(l.skip, client)
+	l.slow = len(s.all)
 	l.tellRefused()
 	return nil
 }
@@ -307,5 +313,6 @@ func (s *slowClients) forget(client id.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, client)
+	s.leader.slow = len(s.all)
 	s.leader.tellRefused()
 }
