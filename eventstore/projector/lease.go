@@ -35,7 +35,11 @@ type lease struct {
 }
 
 // reach notes where the leader's checkpoint stands.
-func (l lease) reach(at eventstore.Position) { l.reached.Store(&at) }
+func (l lease) reach(at eventstore.Position) {
+	if l.reached != nil {
+		l.reached.Store(&at)
+	}
+}
 
 // The epoch also grows beyond what a checkpoint has seen, should the row of
 // the lease itself have been lost. $4 takes the lease from whoever has it.

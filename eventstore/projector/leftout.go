@@ -50,12 +50,12 @@ SELECT $1, ` + leftOutColumns + ` FROM left_out WHERE projection = $3 AND client
 )
 
 // allowed is how many events of a client may be left out.
-func (l *leader) allowed() int {
-	if OptionsOf(l.projection).Gapless || l.MaxLeftOut < 0 {
+func (a *applier) allowed() int {
+	if OptionsOf(a.projection).Gapless || a.MaxLeftOut < 0 {
 		return 0
 	}
-	if l.MaxLeftOut > 0 {
-		return l.MaxLeftOut
+	if a.MaxLeftOut > 0 {
+		return a.MaxLeftOut
 	}
 	return maxLeftOut
 }

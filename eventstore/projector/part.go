@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,9 +35,7 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 	if err := r.divided(ctx, m); err != nil {
 		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
 	}
-	quiet := *r
-	quiet.Progress, quiet.Metrics = nil, nil // which are kept by projection: no client is named there
-	err := quiet.buildShadow(ctx, m, shadow, func(ctx context.Context, b *leader) error {
+	err := r.quiet().buildShadow(ctx, m, shadow, func(ctx context.Context, b *leader) error {
 		b.only = client
 		err := b.catchUp(ctx, report)
 		if err == nil {
@@ -53,6 +50,13 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 		return err
 	}
 	return r.complete(ctx, ID(m), client)
+}
+
+// quiet tells nobody how far it is: progress and metrics are of projections, and name no client.
+func (r *Runner) quiet() *Runner {
+	quiet := *r
+	quiet.Progress, quiet.Metrics = nil, nil
+	return &quiet
 }
 
 const selectDivided = `
@@ -104,7 +108,7 @@ func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebui
 		return fmt.Errorf("put the new rows in place: %w", err)
 	}
 	if !l.skip[l.only] {
-		if err := l.resumePart(ctx, m, projectionID, l.at); err != nil {
+		if err := l.resumePart(ctx, l.at); err != nil {
 			return fmt.Errorf("resume %s: %w", l.only, err)
 		}
 	}
@@ -173,36 +177,59 @@ func exactlyOne(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
 
 // resumePart brings the part of a client that is paused from its place to where the
 // live model is, by and by, and at last while that stands still.
-func (l *leader) resumePart(ctx context.Context, p Projection, projectionID string, from checkpoint) error {
-	part := l.partOf(l.only, from)
-	part.projection, part.projectionID, part.start = p, projectionID, startStatement(p, projectionID)
+func (a *applier) resumePart(ctx context.Context, from checkpoint) error {
+	part := a.partOf(a.only, from)
 	if err := part.catchUp(ctx, nil); err != nil || part.skip[part.only] {
 		return err
 	}
-	return l.inPlaceOf(ctx, projectionID, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+	return a.inPlaceOf(ctx, part.projectionID, from.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
 		// From here on the live leader has passed nothing of the client that is not
 		// applied below, and will pass what comes after.
 		if err := part.catchUpTo(ctx, live.position, func() {}); err != nil || part.skip[part.only] {
 			return err
 		}
-		return l.asLeader(ctx, projectionID, lead, live, func(tx pgx.Tx) error {
-			if err := exactlyOne(ctx, tx, deletePaused, projectionID, l.only, part.at.position); err != nil {
+		return a.asLeader(ctx, part.projectionID, lead, live, func(tx pgx.Tx) error {
+			if err := exactlyOne(ctx, tx, deletePaused, part.projectionID, part.only, part.at.position); err != nil {
 				return err
 			}
-			return l.fence(ctx, tx, l.lease) // else the pause is that of whoever took it
+			return a.fence(ctx, tx, a.lease) // else the pause is that of whoever took it
 		})
 	})
 }
 
-// partOf applies the events of a client that is paused.
-func (l *leader) partOf(client id.Client, from checkpoint) *leader {
-	quiet := *l.Runner
-	quiet.Progress, quiet.Metrics = nil, nil // the model itself does not move
-	return &leader{
-		Runner: &quiet, projection: l.projection, projectionID: l.projectionID, start: l.start, at: from, skip: map[id.Client]bool{},
-		lease: lease{server: l.lease.server, reached: new(atomic.Pointer[eventstore.Position])}, only: client, paused: true,
-		spending: unbounded, forget: forgetAll, throttle: l.throttle,
+// part is an applier of the events of a client (only) that is paused in a live projection: it stands where the
+// client's quarantine row says. It has no lease, but the server of that of whoever has paused the client.
+type part struct{ applier }
+
+// partOf is the part of a client in the live projection.
+func (a *applier) partOf(client id.Client, from checkpoint) *part {
+	quiet, live := a.quiet(), ID(a.projection)
+	quiet.Large = nil // slices are one at a time as it is
+	p := &part{applier{
+		Runner: quiet, projection: a.projection, projectionID: live, only: client, lease: lease{server: a.lease.server},
+		start: startStatement(a.projection, live), at: from, skip: map[id.Client]bool{}, spending: unbounded, forget: forgetAll, throttle: a.throttle,
+	}}
+	p.role = p
+	return p
+}
+
+func (p *part) take(ctx context.Context, items []item) error {
+	if p.skip[p.only] {
+		return nil // it has stopped, and is paused no more
 	}
+	return p.transact(ctx, items, p.together)
+}
+
+// moveWith moves the row first: it may end as a quarantine.
+func (p *part) moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply func() error) error {
+	if err := exactlyOne(ctx, tx, movePaused, p.projectionID, p.only, p.at.position, to.position, p.lease.server); err != nil {
+		return Transient(err)
+	}
+	return apply()
+}
+
+func (p *part) page(ctx context.Context, items []item) error {
+	return p.throttle.step(ctx, func() error { return p.applyItems(ctx, items) })
 }
 
 const giveUpTime = 5 * time.Second
@@ -256,12 +283,12 @@ func (l *leader) resumePaused(ctx context.Context, m ReadModel) error {
 	case err != nil:
 		return err
 	}
-	return l.resumePart(ctx, m, ID(m), checkpoint{epoch: l.at.epoch, position: at})
+	return l.resumePart(ctx, checkpoint{epoch: l.at.epoch, position: at})
 }
 
 // asLeader changes what is paused, which the next leader of the projection must see.
-func (l *leader) asLeader(ctx context.Context, projectionID string, lead lease, at checkpoint, change func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+func (r *Runner) asLeader(ctx context.Context, projectionID string, lead lease, at checkpoint, change func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if err := change(tx); err != nil {
 			return err
 		}
@@ -273,25 +300,25 @@ const selectReached = `SELECT coalesce((SELECT position FROM checkpoints WHERE n
 
 // target is how far to catch up: to the end of the log; one client's part to
 // where the live model is, which must not pass anything twice.
-func (l *leader) target(ctx context.Context) (eventstore.Position, error) {
-	if l.only == "" {
-		return l.Log.Store.Head(ctx)
+func (a *applier) target(ctx context.Context) (eventstore.Position, error) {
+	if a.only == "" {
+		return a.Log.Store.Head(ctx)
 	}
 	var live eventstore.Position // Start where there is none
-	err := l.Pool.QueryRow(ctx, selectReached, ID(l.projection)).Scan(&live)
+	err := a.Pool.QueryRow(ctx, selectReached, ID(a.projection)).Scan(&live)
 	return live, err
 }
 
 // next reads at most limit events of what is to be applied, up to a position at
 // the least; of one client's events alone, up to exactly there.
-func (l *leader) next(ctx context.Context, after, upTo eventstore.Position, limit int) ([]eventstore.Record, error) {
-	if l.only == "" {
-		return l.Log.Store.ReadAll(ctx, after, limit)
+func (a *applier) next(ctx context.Context, after, upTo eventstore.Position, limit int) ([]eventstore.Record, error) {
+	if a.only == "" {
+		return a.Log.Store.ReadAll(ctx, after, limit)
 	}
-	if store, ok := l.Log.Store.(eventstore.ClientReader); ok {
-		return store.ReadClient(ctx, l.only, after, upTo, limit)
+	if store, ok := a.Log.Store.(eventstore.ClientReader); ok {
+		return store.ReadClient(ctx, a.only, after, upTo, limit)
 	}
-	page, err := l.Log.Store.ReadAll(ctx, after, limit)
+	page, err := a.Log.Store.ReadAll(ctx, after, limit)
 	if beyond := slices.IndexFunc(page, func(r eventstore.Record) bool { return r.Position > upTo }); beyond >= 0 {
 		page = page[:beyond]
 	}

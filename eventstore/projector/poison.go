@@ -63,10 +63,10 @@ func reason(err error) string {
 }
 
 // together applies all items at once, those of quarantined clients excepted.
-func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]refused, error) {
+func (a *applier) together(ctx context.Context, tx pgx.Tx, items []item) ([]refused, error) {
 	batch := make([]eventstore.Recorded, 0, len(items))
 	for _, it := range items {
-		passes, err := l.passes(ctx, tx, it, l.skip[it.Client])
+		passes, err := a.passes(ctx, tx, it, a.skip[it.Client])
 		if err != nil {
 			return nil, err
 		}
@@ -81,15 +81,15 @@ func (l *leader) together(ctx context.Context, tx pgx.Tx, items []item) ([]refus
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	return nil, l.call(ctx, tx, batch)
+	return nil, a.call(ctx, tx, batch)
 }
 
 // singly applies items one by one, and leaves out those that cannot be applied.
 // A client of which too many were left out stops.
-func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (all []refused, err error) {
+func (a *applier) singly(ctx context.Context, tx pgx.Tx, items []item) (all []refused, err error) {
 	stops := map[id.Client]bool{}
 	for _, it := range items {
-		passes, err := l.passes(ctx, tx, it, l.skip[it.Client] || stops[it.Client])
+		passes, err := a.passes(ctx, tx, it, a.skip[it.Client] || stops[it.Client])
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (all []ref
 		err = it.err
 		if err == nil {
 			err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
-				return l.call(ctx, tx, []eventstore.Recorded{it.Recorded})
+				return a.call(ctx, tx, []eventstore.Recorded{it.Recorded})
 			})
 		}
 		if err == nil {
@@ -109,7 +109,7 @@ func (l *leader) singly(ctx context.Context, tx pgx.Tx, items []item) (all []ref
 			return nil, Transient(err)
 		}
 		r := refused{at: it.Record, reason: reason(err)}
-		if err := r.store(ctx, tx, l.projectionID, l.allowed()); err != nil {
+		if err := r.store(ctx, tx, a.projectionID, a.allowed()); err != nil {
 			return nil, Transient(err)
 		}
 		stops[it.Client], all = r.stops, append(all, r)
@@ -128,11 +128,11 @@ DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND NOT paused`
 
 // passes says whether an event is passed over: it is not wanted, or its client has
 // stopped. The deletion of a client is not: what stopped it goes with it.
-func (l *leader) passes(ctx context.Context, tx pgx.Tx, it item, stopped bool) (bool, error) {
+func (a *applier) passes(ctx context.Context, tx pgx.Tx, it item, stopped bool) (bool, error) {
 	if it.passed || !stopped || it.Type != clientDeleted {
 		return it.passed || stopped, nil
 	}
-	ended, err := tx.Exec(ctx, endStopped, l.projectionID, it.Client)
+	ended, err := tx.Exec(ctx, endStopped, a.projectionID, it.Client)
 	if err != nil {
 		return false, Transient(fmt.Errorf("end the quarantine of %s: %w", it.Client, err))
 	}
@@ -140,9 +140,9 @@ func (l *leader) passes(ctx context.Context, tx pgx.Tx, it item, stopped bool) (
 }
 
 // call applies a batch; a panic becomes an error.
-func (l *leader) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (err error) {
+func (a *applier) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (err error) {
 	defer panics.Catch(&err)
-	return applyForgetting(ctx, l.projection, tx, l.Log, batch, l.spending, l.forget)
+	return applyForgetting(ctx, a.projection, tx, a.Log, batch, a.spending, a.forget)
 }
 
 // refused is an event that cannot be applied. It is left out, or its client stops
@@ -183,25 +183,25 @@ func (r *refused) store(ctx context.Context, tx pgx.Tx, projectionID string, all
 }
 
 // report tells of what could not be applied, once that is committed.
-func (l *leader) report(ctx context.Context, all []refused) {
+func (a *applier) report(ctx context.Context, all []refused) {
 	for _, r := range all {
-		logger := l.Logger.With("projection", l.projectionID, "client", r.at.Client,
+		logger := a.Logger.With("projection", a.projectionID, "client", r.at.Client,
 			"position", r.at.Position, "event_id", r.at.ID, "type", r.at.Type, "reason", r.reason)
 		if r.stops {
-			l.skip[r.at.Client] = true
+			a.skip[r.at.Client] = true
 			logger.ErrorContext(ctx, "client quarantined")
 		} else {
-			l.leftOut++
+			a.leftOut++
 			logger.ErrorContext(ctx, "event left out")
 		}
 	}
-	l.tellRefused()
+	a.tellRefused()
 }
 
 // tellRefused tells the metrics what was refused, and who is slow: that is passed over,
 // but not stopped.
-func (l *leader) tellRefused() {
-	l.Metrics.refused(l.projectionID, len(l.skip)-l.slow, l.slow, l.leftOut)
+func (a *applier) tellRefused() {
+	a.Metrics.refused(a.projectionID, len(a.skip)-a.slow, a.slow, a.leftOut)
 }
 
 const selectQuarantined = `SELECT client FROM quarantine WHERE projection = $1`

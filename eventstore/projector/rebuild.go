@@ -135,44 +135,44 @@ func (r *Runner) beginShadow(ctx context.Context, m ReadModel, shadow string, l 
 }
 
 // catchUp applies events until next to none is left to the end of the log.
-func (l *leader) catchUp(ctx context.Context, report func(Rebuilding)) error {
-	before, began := l.at.events, l.Now()
-	expected, err := l.expected(ctx)
+func (a *applier) catchUp(ctx context.Context, report func(Rebuilding)) error {
+	before, began := a.at.events, a.Now()
+	expected, err := a.expected(ctx)
 	if err != nil {
 		return err
 	}
 	told := func() {
-		now := Rebuilding{Phase: Building, Events: l.at.events, Expected: expected}
-		if took, done := l.Now().Sub(began), l.at.events-before; took > 0 && done > 0 {
+		now := Rebuilding{Phase: Building, Events: a.at.events, Expected: expected}
+		if took, done := a.Now().Sub(began), a.at.events-before; took > 0 && done > 0 {
 			now.Rate = float64(done) / took.Seconds()
-			now.Left = time.Duration(float64(max(0, expected-l.at.events)) / now.Rate * float64(time.Second))
+			now.Left = time.Duration(float64(max(0, expected-a.at.events)) / now.Rate * float64(time.Second))
 		}
 		tell(report, now)
 	}
 	for last := int64(math.MaxInt64); ; {
-		end, err := l.target(ctx)
+		end, err := a.target(ctx)
 		if err != nil {
 			return fmt.Errorf("read how far to go: %w", err)
 		}
-		start := l.at.events
-		if err := l.catchUpTo(ctx, end, told); err != nil {
+		start := a.at.events
+		if err := a.catchUpTo(ctx, end, told); err != nil {
 			return err
 		}
-		done := l.at.events - start
+		done := a.at.events - start
 		if done < MaxBatch {
 			return nil
 		}
 		if done > last/2 { // the log grows nearly as fast: beside others it might never be done
-			l.throttle.hurry()
+			a.throttle.hurry()
 		}
 		last = done
 	}
 }
 
 // catchUpTo applies events until the one at head has been.
-func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell func()) error {
+func (a *applier) catchUpTo(ctx context.Context, head eventstore.Position, tell func()) error {
 	ctx, stop := context.WithCancel(ctx)
-	pages := l.readAhead(ctx, head)
+	pages := a.readAhead(ctx, head)
 	defer func() {
 		stop()
 		for range pages { // until whoever reads ahead has ended
@@ -182,10 +182,7 @@ func (l *leader) catchUpTo(ctx context.Context, head eventstore.Position, tell f
 		if page.err != nil {
 			return page.err
 		}
-		if err := l.throttle.step(ctx, func() error { return l.applyItems(ctx, page.items) }); err != nil {
-			return err
-		}
-		if err := l.analyzeGrown(ctx); err != nil {
+		if err := a.role.page(ctx, page.items); err != nil {
 			return err
 		}
 		if page.unknown != nil {
@@ -206,7 +203,7 @@ const (
 
 // analyzeGrown lets statements be planned anew where the tables of a read model have grown.
 func (l *leader) analyzeGrown(ctx context.Context) error {
-	if _, ok := l.projection.(ReadModel); !ok || l.paused || l.at.events < max(analyzeFrom, analyzeGrew*l.analyzed) {
+	if _, ok := l.projection.(ReadModel); !ok || l.at.events < max(analyzeFrom, analyzeGrew*l.analyzed) {
 		return nil
 	}
 	l.analyzed = l.at.events
@@ -223,28 +220,28 @@ type decoded struct {
 }
 
 // readAhead reads and decodes the next page while one is applied.
-func (l *leader) readAhead(ctx context.Context, upTo eventstore.Position) <-chan decoded {
+func (a *applier) readAhead(ctx context.Context, upTo eventstore.Position) <-chan decoded {
 	pages := make(chan decoded, 1)
-	at, limit := l.at.position, firstPage
+	at, limit := a.at.position, firstPage
 	go func() {
 		defer close(pages)
 		for at < upTo {
 			var page decoded
-			page.err = l.throttle.step(ctx, func() error {
-				records, err := l.next(ctx, at, upTo, limit)
+			page.err = a.throttle.step(ctx, func() error {
+				records, err := a.next(ctx, at, upTo, limit)
 				if err != nil {
 					return fmt.Errorf("read the log: %w", err)
 				}
 				if len(records) > 0 {
 					records = records[:fitting(records)]
 					at = records[len(records)-1].Position
-					limit = min(2*limit, eventstore.Fitting(records, bulkSize), l.throttle.most(ctx))
-					page.items, page.unknown = l.decode(records)
+					limit = min(2*limit, eventstore.Fitting(records, bulkSize), a.throttle.most(ctx))
+					page.items, page.unknown = a.decode(records)
 				}
 				return nil
 			})
 			if page.err == nil && len(page.items) == 0 && page.unknown == nil {
-				if l.only != "" {
+				if a.only != "" {
 					return // the client's last event was before
 				}
 				page.err = fmt.Errorf("the log ends at %s, before %s", at, upTo)
@@ -280,11 +277,11 @@ func fitting(records []eventstore.Record) int {
 
 const selectEvents = `SELECT coalesce((SELECT events FROM checkpoints WHERE name = $1), 0)`
 
-func (l *leader) expected(ctx context.Context) (n int64, err error) {
-	if store, ok := l.Log.Store.(eventstore.ClientReader); ok && l.only != "" {
-		return store.CountClient(ctx, l.only)
+func (a *applier) expected(ctx context.Context) (n int64, err error) {
+	if store, ok := a.Log.Store.(eventstore.ClientReader); ok && a.only != "" {
+		return store.CountClient(ctx, a.only)
 	}
-	err = l.Pool.QueryRow(ctx, selectEvents, ID(l.projection)).Scan(&n)
+	err = a.Pool.QueryRow(ctx, selectEvents, ID(a.projection)).Scan(&n)
 	return n, err
 }
 

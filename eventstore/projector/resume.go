@@ -48,10 +48,10 @@ func (r *Runner) resume(ctx context.Context, p Projection, projectionID string, 
 	if err != nil {
 		return err
 	}
-	l := &leader{
+	l := &leader{applier: applier{
 		Runner: r, projection: p, projectionID: projectionID, lease: lead, only: client, throttle: newThrottle(r.Pool), skip: map[id.Client]bool{},
 		spending: unbounded, forget: forgetAll, at: checkpoint{epoch: epoch, position: q.position, event: q.event},
-	}
+	}}
 	if !found {
 		if err := l.pauseLive(ctx); err != nil {
 			return fmt.Errorf("pause it: %w", err)
@@ -68,7 +68,7 @@ func (r *Runner) resume(ctx context.Context, p Projection, projectionID string, 
 		}
 	}
 	if !l.skip[client] {
-		if err := l.resumePart(ctx, p, projectionID, l.at); err != nil {
+		if err := l.resumePart(ctx, l.at); err != nil {
 			return err
 		}
 	}

@@ -120,19 +120,14 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff.Backoff, wor
 	return failed.Wait(ctx)
 }
 
-// leader applies events to the tables of one projection. It does so in one of these roles:
-//
-//	live     under the projection's own id, and follows the log         Run, CatchUp
-//	shadow   builds a model anew under another id, in bulk              Rebuild, Verify
-//	part     the same of one client (only)                              RebuildClient
-//	paused   brings a client (only, paused) that the live one passes    partOf: a slow client,
-//	         over to where that is; its place is in its quarantine row  RebuildClient, Resume
-//	resumed  applies what an operator lets a client (only) try again    Resume
-//	fold     decodes and applies, without a lease                       Fold
-type leader struct {
+// applier applies events to the tables of a projection, in transactions that also move where it
+// stands in the log.
+type applier struct {
 	*Runner
 	projection   Projection
 	projectionID string
+	only         id.Client // whose events are applied; empty: all
+	role         role      // nil: it stands nowhere, and is given a transaction
 	lease        lease
 	start        string // begins a transaction that sees the projection's tables
 	at           checkpoint
@@ -143,12 +138,21 @@ type leader struct {
 	forget       func(context.Context, pgx.Tx, id.Client) error
 	timeouts     int       // that the next transaction may take; 0: 1
 	throttle     *throttle // in bulk
-	unkeyed      LateKey   // while it is yet to be made; else zero
-	analyzed     int64     // events that were applied when the tables last were
+}
 
-	// Of one client.
-	only   id.Client // whose events are applied; empty: all
-	paused bool
+// role is what a leader and the part of a paused client do otherwise.
+type role interface {
+	take(ctx context.Context, items []item) error // applies items, or passes them over
+	// moveWith moves to where it stands after what apply applies, in the same transaction.
+	moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply func() error) error
+	page(ctx context.Context, items []item) error // applies items in bulk
+}
+
+// leader is an applier that stands at the checkpoint of a projection, of which it has the lease.
+type leader struct {
+	applier
+	unkeyed  LateKey // while it is yet to be made; else zero
+	analyzed int64   // events that were applied when the tables last were
 
 	// Live.
 	prompt  bool
@@ -164,11 +168,11 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 	if err != nil {
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
-	led := &leader{
+	led := &leader{applier: applier{
 		Runner: r, projection: p, projectionID: projectionID, lease: l, start: startStatement(p, projectionID),
 		spending: unbounded, forget: forgetAll, throttle: newThrottle(r.Pool),
-	}
-	led.prompt = OptionsOf(p).Prompt
+	}}
+	led.role, led.prompt = led, OptionsOf(p).Prompt
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if led.at, err = claim(ctx, tx, projectionID, l, epoch); err != nil {
 			return err
@@ -350,28 +354,38 @@ func (l *leader) observe(batch eventstore.Batch) {
 // makes it necessary. It fails when this process must not or cannot go on.
 func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
 	items, unknown := l.decode(records)
-	if err := l.applyItems(ctx, items); err != nil {
+	if err := l.applyKeyed(ctx, items); err != nil {
 		return err
 	}
 	return unknown
 }
 
-func (l *leader) applyItems(ctx context.Context, items []item) error {
+// applyKeyed applies items with the key that they need.
+func (l *leader) applyKeyed(ctx context.Context, items []item) error {
 	if err := l.makeKeyFor(ctx, items); err != nil {
 		return err
 	}
+	return l.applyItems(ctx, items)
+}
+
+// page applies items while others use the database, too, and sees to the tables, which grow.
+func (l *leader) page(ctx context.Context, items []item) error {
+	if err := l.throttle.step(ctx, func() error { return l.applyKeyed(ctx, items) }); err != nil {
+		return err
+	}
+	return l.analyzeGrown(ctx)
+}
+
+func (a *applier) applyItems(ctx context.Context, items []item) error {
 	var retry backoff.Backoff
 	for most := len(items); len(items) > 0; {
-		if l.paused && l.skip[l.only] {
-			return nil // it has stopped, and is paused no more
-		}
 		n := min(most, len(items))
-		err := l.take(ctx, items[:n])
+		err := a.role.take(ctx, items[:n])
 		if isPoison(err) {
-			err = l.transact(ctx, items[:n], l.singly)
+			err = a.transact(ctx, items[:n], a.singly)
 		}
 		if err == nil {
-			items, l.timeouts = items[n:], 0
+			items, a.timeouts = items[n:], 0
 			retry.Reset()
 			continue
 		}
@@ -386,10 +400,10 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 		}
 		if errors.Is(err, context.DeadlineExceeded) { // its own: there may be too much to do for the time
 			if most = n / 2; n == 1 {
-				most, l.timeouts = 1, min(2*max(l.timeouts, 1), maxTimeouts)
+				most, a.timeouts = 1, min(2*max(a.timeouts, 1), maxTimeouts)
 			}
 		}
-		l.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", l.projectionID,
+		a.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", a.projectionID,
 			"position", items[0].Position, "events", n, "error", reason(err))
 		if err := retry.Wait(ctx); err != nil {
 			return err
@@ -402,9 +416,7 @@ func (l *leader) applyItems(ctx context.Context, items []item) error {
 // that have stopped or are applied in slices.
 func (l *leader) take(ctx context.Context, items []item) error {
 	wanted := slices.ContainsFunc(items, func(i item) bool { return !i.passed })
-	if l.paused || slices.ContainsFunc(items, func(i item) bool {
-		return !i.passed && (!l.skip[i.Client] || i.Type == clientDeleted)
-	}) {
+	if slices.ContainsFunc(items, func(i item) bool { return !i.passed && (!l.skip[i.Client] || i.Type == clientDeleted) }) {
 		l.applied = true
 		return l.transact(ctx, items, l.together)
 	}
@@ -443,14 +455,14 @@ type item struct {
 }
 
 // decode reads records up to the first that only a newer release knows.
-func (l *leader) decode(records []eventstore.Record) (items []item, unknown error) {
+func (a *applier) decode(records []eventstore.Record) (items []item, unknown error) {
 	items = make([]item, 0, len(records))
-	selective, _ := l.projection.(Selective)
-	verbatim := OptionsOf(l.projection).Verbatim
-	forgetting := forgets(l.projection)
+	selective, _ := a.projection.(Selective)
+	verbatim := OptionsOf(a.projection).Verbatim
+	forgetting := forgets(a.projection)
 	for _, record := range records {
 		wanted := selective == nil || selective.Wants(record.Type) || forgetting && record.Type == clientDeleted
-		if l.only != "" && record.Client != l.only || !wanted {
+		if a.only != "" && record.Client != a.only || !wanted {
 			items = append(items, item{Recorded: eventstore.Recorded{Record: record}, passed: true})
 			continue
 		}
@@ -458,7 +470,7 @@ func (l *leader) decode(records []eventstore.Record) (items []item, unknown erro
 			items = append(items, item{Recorded: eventstore.Recorded{Record: record}})
 			continue
 		}
-		recorded, err := l.Log.Decode(record)
+		recorded, err := a.Log.Decode(record)
 		if errors.Is(err, event.ErrUnknown) {
 			return items, fmt.Errorf("at position %s: %w", record.Position, err)
 		}
@@ -479,58 +491,57 @@ func large(items []item) bool {
 	return len(items) >= largeBatch || size >= largeBytes
 }
 
-// transact applies items, advances the checkpoint past them and commits both.
-func (l *leader) transact(ctx context.Context, items []item,
-	apply func(context.Context, pgx.Tx, []item) ([]refused, error),
-) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(l.timeouts, 1))*cmp.Or(l.Batch, batchTimeout))
+// transact applies items, moves past them and commits both.
+func (a *applier) transact(ctx context.Context, items []item, apply func(context.Context, pgx.Tx, []item) ([]refused, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(a.timeouts, 1))*cmp.Or(a.Batch, batchTimeout))
 	defer cancel()
-	if l.Large != nil && !l.paused && large(items) { // slices are one at a time as it is
+	if a.Large != nil && large(items) {
 		select {
-		case l.Large <- struct{}{}:
-			defer func() { <-l.Large }()
-		case <-l.Progress.asks(l.projectionID): // whoever waits for it is not to wait for the others
+		case a.Large <- struct{}{}:
+			defer func() { <-a.Large }()
+		case <-a.Progress.asks(a.projectionID): // whoever waits for it is not to wait for the others
 		case <-ctx.Done():
 			return Transient(fmt.Errorf("wait for a turn: %w", ctx.Err()))
 		}
 	}
-	tx, err := l.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.start})
+	tx, err := a.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: a.start})
 	if err != nil {
 		return Transient(fmt.Errorf("begin: %w", err))
 	}
 	defer rollback(ctx, tx)
-	next := l.at.after(len(items), items[len(items)-1].Record)
-	if l.paused { // first: it may end as a quarantine
-		if err := exactlyOne(ctx, tx, movePaused, l.projectionID, l.only, l.at.position, next.position, l.lease.server); err != nil {
-			return Transient(err)
-		}
-	}
-	refused, err := apply(ctx, tx, items)
-	if err != nil {
-		if tx.Conn().IsClosed() {
-			return Transient(err)
+	next := a.at.after(len(items), items[len(items)-1].Record)
+	var all []refused
+	err = a.role.moveWith(ctx, tx, next, func() (err error) {
+		if all, err = apply(ctx, tx, items); err != nil && tx.Conn().IsClosed() {
+			err = Transient(err)
 		}
 		return err
-	}
-	if !l.paused {
-		if err := advance(ctx, tx, l.projectionID, l.lease, l.at, next); err != nil {
-			return Transient(err)
-		}
+	})
+	if err != nil {
+		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return Transient(fmt.Errorf("commit: %w", err))
 	}
-	l.reach(next, len(items))
-	l.report(ctx, refused)
+	a.reach(next, len(items))
+	a.report(ctx, all)
 	return nil
 }
 
+// moveWith advances the checkpoint last: that tells whether it leads.
+func (l *leader) moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply func() error) error {
+	if err := apply(); err != nil {
+		return err
+	}
+	return Transient(advance(ctx, tx, l.projectionID, l.lease, l.at, to))
+}
+
 // reach notes that n items are done.
-func (l *leader) reach(next checkpoint, n int) {
-	l.at = next
-	l.lease.reach(next.position)
-	l.Progress.advance(l.projectionID, next.position)
-	l.Metrics.applied(l.projectionID, n)
+func (a *applier) reach(next checkpoint, n int) {
+	a.at = next
+	a.lease.reach(next.position)
+	a.Progress.advance(a.projectionID, next.position)
+	a.Metrics.applied(a.projectionID, n)
 }
 
 // rollback ends a transaction that may have ended already.

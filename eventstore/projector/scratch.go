@@ -121,15 +121,15 @@ func (r *Runner) SweepScratches(ctx context.Context) error {
 // Fold applies records to the tables of a projection that the search path of
 // tx finds, as its leader would: without those that cannot be applied.
 func Fold(ctx context.Context, tx pgx.Tx, log *eventstore.Log, p Projection, records []eventstore.Record) error {
-	l := leader{Runner: &Runner{Log: log}, projection: p, spending: unbounded, forget: forgetAll}
-	items, err := l.decode(records)
+	a := applier{Runner: &Runner{Log: log}, projection: p, spending: unbounded, forget: forgetAll}
+	items, err := a.decode(records)
 	if err == nil {
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
-			_, err := l.together(ctx, tx, items)
+			_, err := a.together(ctx, tx, items)
 			return err
 		})
 		if isPoison(err) && !tx.Conn().IsClosed() {
-			err = l.each(ctx, tx, items)
+			err = a.each(ctx, tx, items)
 		}
 	}
 	if err != nil {
@@ -139,10 +139,10 @@ func Fold(ctx context.Context, tx pgx.Tx, log *eventstore.Log, p Projection, rec
 }
 
 // each applies items one by one, without those that cannot be applied.
-func (l *leader) each(ctx context.Context, tx pgx.Tx, items []item) error {
+func (a *applier) each(ctx context.Context, tx pgx.Tx, items []item) error {
 	for n := range items {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			_, err := l.together(ctx, tx, items[n:n+1])
+			_, err := a.together(ctx, tx, items[n:n+1])
 			return err
 		})
 		if err != nil && (!isPoison(err) || tx.Conn().IsClosed()) {

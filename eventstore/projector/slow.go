@@ -58,7 +58,7 @@ type slowClients struct {
 }
 
 type slowClient struct {
-	part   *leader             // paused
+	part   *part
 	passed eventstore.Position // the leader has passed the client's events over, up to here at least
 	limit  int                 // events of its next slice
 	spent  int                 // steps of its last one

@@ -16,7 +16,7 @@ func TestAClientAndItsSandboxesHaveOneSlice(t *testing.T) {
 	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
 	s := &slowClients{all: map[id.Client]*slowClient{}, rests: map[string]int{}}
 	slow := func(client id.Client, passed int) {
-		s.all[client] = &slowClient{part: &leader{}, passed: []eventstore.Position{"", "1"}[passed]}
+		s.all[client] = &slowClient{part: &part{}, passed: []eventstore.Position{"", "1"}[passed]}
 	}
 	idle := id.NextSandbox(source, owner)
 	slow(owner, 1)
@@ -49,7 +49,7 @@ func TestAClientOfLongSlicesHasNoMoreThanItsShare(t *testing.T) {
 	long, short := id.Next[id.Client](source), id.Next[id.Client](source)
 	s := &slowClients{all: map[id.Client]*slowClient{}, rests: map[string]int{}}
 	for _, client := range []id.Client{long, id.NextSandbox(source, long), id.NextSandbox(source, long), short} {
-		s.all[client] = &slowClient{part: &leader{}, passed: "1"}
+		s.all[client] = &slowClient{part: &part{}, passed: "1"}
 	}
 	took := map[string]int{}
 	rounds := func(n int) {
