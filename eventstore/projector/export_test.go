@@ -31,7 +31,7 @@ func (p *Progress) Known() []string {
 
 // Patience tells tests how long what follows a batch of n may be gathered.
 func Patience(prompt, applied bool, n int) time.Duration {
-	return (&leader{prompt: prompt, applied: applied}).patience(n)
+	return (&follower{prompt: prompt, applied: applied}).patience(n)
 }
 
 // Behind tells tests what metrics say of records that wait for a projection.

@@ -63,7 +63,7 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 			model, _ := p.(ReadModel)
 			return remedy(ID(p), model, err)
 		}
-		return leader.follow(ctx)
+		return (&follower{leader: leader, prompt: OptionsOf(p).Prompt}).follow(ctx)
 	})
 }
 
@@ -153,8 +153,11 @@ type leader struct {
 	applier
 	unkeyed  LateKey // while it is yet to be made; else zero
 	analyzed int64   // events that were applied when the tables last were
+}
 
-	// Live.
+// follower is the leader of a projection that is live.
+type follower struct {
+	*leader
 	prompt  bool
 	asked   bool // somebody waited for the last batch that was passed over
 	newest  bool // nothing is known to be behind the batch
@@ -172,7 +175,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 		Runner: r, projection: p, projectionID: projectionID, lease: l, start: startStatement(p, projectionID),
 		spending: unbounded, forget: forgetAll, throttle: newThrottle(r.Pool),
 	}}
-	led.role, led.prompt = led, OptionsOf(p).Prompt
+	led.role = led
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if led.at, err = claim(ctx, tx, projectionID, l, epoch); err != nil {
 			return err
@@ -276,26 +279,27 @@ func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 }
 
 // follow applies what the log has and gets, until ctx ends.
-func (l *leader) follow(ctx context.Context) (err error) {
-	sub, err := l.Log.Store.Subscribe(ctx, l.at.position)
+func (f *follower) follow(ctx context.Context) (err error) {
+	f.role = f
+	sub, err := f.Log.Store.Subscribe(ctx, f.at.position)
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	defer func() { err = errors.Join(err, sub.Close()) }()
-	applyRead, applied := l.apply, func([]eventstore.Record) {}
+	applyRead, applied := f.apply, func([]eventstore.Record) {}
 	var meanwhile []func(context.Context)
-	if _, ok := l.projection.(PerClient); ok {
-		slow, err := l.findSlow(ctx)
+	if _, ok := f.projection.(PerClient); ok {
+		slow, err := f.findSlow(ctx)
 		if err != nil {
 			return err
 		}
-		applyRead, l.spending, meanwhile = slow.apply, slow.spending, append(meanwhile, slow.run)
+		applyRead, f.spending, meanwhile = slow.apply, slow.spending, append(meanwhile, slow.run)
 	}
-	if forgets(l.projection) {
-		deletions := &deletions{leader: l, more: make(chan struct{}, 1)}
-		applied, l.forget, meanwhile = deletions.applied, deletions.note, append(meanwhile, deletions.run)
+	if forgets(f.projection) {
+		deletions := &deletions{leader: f.leader, more: make(chan struct{}, 1)}
+		applied, f.forget, meanwhile = deletions.applied, deletions.note, append(meanwhile, deletions.run)
 	}
-	l.tellRefused() // another process may have changed that
+	f.tellRefused() // another process may have changed that
 	var working sync.WaitGroup
 	following, stop := context.WithCancel(ctx)
 	defer working.Wait()
@@ -304,50 +308,44 @@ func (l *leader) follow(ctx context.Context) (err error) {
 		working.Go(func() { run(following) })
 	}
 	for {
-		batch, err := l.lease.next(ctx, sub)
+		batch, err := f.lease.next(ctx, sub)
 		if err != nil {
 			return err
 		}
-		l.observe(batch)
-		l.applied, l.newest = false, batch.Newest
+		f.applied, f.newest = false, batch.Newest
 		if len(batch.Records) > 0 {
+			f.Metrics.behind(f.projectionID, batch.Records, f.Now())
 			if err := applyRead(ctx, batch.Records); err != nil {
 				return err
 			}
-			if err := l.analyzeGrown(ctx); err != nil {
+			if err := f.analyzeGrown(ctx); err != nil {
 				return err
 			}
 			applied(batch.Records)
 		}
 		if batch.CaughtUp {
-			l.Metrics.caughtUp(l.projectionID)
+			f.Metrics.caughtUp(f.projectionID)
 		}
 		if !batch.Newest {
 			continue
 		}
-		if _, err := l.Progress.waitForBatch(ctx, l.projectionID, l.patience(len(batch.Records))); err != nil {
+		if _, err := f.Progress.waitForBatch(ctx, f.projectionID, f.patience(len(batch.Records))); err != nil {
 			return fmt.Errorf("follow the log: %w", err)
 		}
 	}
 }
 
 // patience is how long what follows a batch of n may be gathered.
-func (l *leader) patience(n int) time.Duration {
+func (f *follower) patience(n int) time.Duration {
 	switch {
-	case l.prompt && (l.applied || n < bulkBatch):
+	case f.prompt && (f.applied || n < bulkBatch):
 		return promptTime
-	case l.applied && n >= bulkBatch:
+	case f.applied && n >= bulkBatch:
 		return bulkWait
-	case l.applied || l.prompt: // behind an import, that is
+	case f.applied || f.prompt: // behind an import, that is
 		return batchWait
 	}
 	return 0 // it was gathered before it was passed over
-}
-
-func (l *leader) observe(batch eventstore.Batch) {
-	if len(batch.Records) > 0 {
-		l.Metrics.behind(l.projectionID, batch.Records, l.Now())
-	}
 }
 
 // apply applies records in a transaction, as often as the database's trouble
@@ -415,15 +413,8 @@ func (a *applier) applyItems(ctx context.Context, items []item) error {
 // take applies items, or passes them where none concerns the projection, or all that do are of clients
 // that have stopped or are applied in slices.
 func (l *leader) take(ctx context.Context, items []item) error {
-	wanted := slices.ContainsFunc(items, func(i item) bool { return !i.passed })
 	if slices.ContainsFunc(items, func(i item) bool { return !i.passed && (!l.skip[i.Client] || i.Type == clientDeleted) }) {
-		l.applied = true
 		return l.transact(ctx, items, l.together)
-	}
-	if l.applied = wanted; !wanted {
-		if err := l.letPass(ctx); err != nil {
-			return err
-		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
@@ -435,15 +426,25 @@ func (l *leader) take(ctx context.Context, items []item) error {
 	return nil
 }
 
+// take notes whether there is more than passes, and waits where there is not.
+func (f *follower) take(ctx context.Context, items []item) error {
+	if f.applied = slices.ContainsFunc(items, func(i item) bool { return !i.passed }); !f.applied {
+		if err := f.letPass(ctx); err != nil {
+			return err
+		}
+	}
+	return f.leader.take(ctx, items)
+}
+
 // letPass waits before a batch is passed over: projections that it concerns go first,
 // and the others not all at once. Who asks may mean what was appended since the
 // batch was read, so the next one is not waited for.
-func (l *leader) letPass(ctx context.Context) (err error) {
-	if l.prompt || !l.newest || l.asked {
-		l.asked = false
+func (f *follower) letPass(ctx context.Context) (err error) {
+	if f.prompt || !f.newest || f.asked {
+		f.asked = false
 		return nil
 	}
-	l.asked, err = l.Progress.waitForBatch(ctx, l.projectionID, passTime/2+rand.N(passTime/2)) //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
+	f.asked, err = f.Progress.waitForBatch(ctx, f.projectionID, passTime/2+rand.N(passTime/2)) //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
 	return err
 }
 
