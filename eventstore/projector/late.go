@@ -70,18 +70,18 @@ func (l *leader) makeKey(ctx context.Context) error {
 
 // finish makes what was left for after the bulk, and what queries are planned
 // by.
-func (l *leader) finish(ctx context.Context, m ReadModel) error {
-	if err := l.makeKey(ctx); err != nil {
+func (s *shadow) finish(ctx context.Context) error {
+	if err := s.makeKey(ctx); err != nil {
 		return err
 	}
 	making, within := errgroup.WithContext(ctx)
-	for _, index := range OptionsOf(m).Indexes {
-		making.Go(func() error { return l.define(within, index) })
+	for _, index := range OptionsOf(s.model).Indexes {
+		making.Go(func() error { return s.define(within, index) })
 	}
 	if err := making.Wait(); err != nil {
-		return fmt.Errorf("make the indexes of %s: %w", l.projectionID, err)
+		return fmt.Errorf("make the indexes of %s: %w", s.projectionID, err)
 	}
-	return l.define(ctx, analyze)
+	return s.define(ctx, analyze)
 }
 
 const (
@@ -109,8 +109,9 @@ func (l *leader) define(ctx context.Context, ddl string) error {
 // callOffVacuum ends a vacuum of the live tables, which would hold up the one
 // that drops them, and with it everybody else: the server gives way to a lock
 // that no reader or writer waits for.
-func (l *leader) callOffVacuum(ctx context.Context, projectionID string) error {
-	err := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+func (s *shadow) callOffVacuum(ctx context.Context) error {
+	projectionID := ID(s.model)
+	err := pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
 		tables, err := tablesOf(ctx, tx, projectionID)
 		if err != nil || len(tables) == 0 {
 			return err

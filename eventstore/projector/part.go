@@ -28,21 +28,22 @@ const maxSchemaName = 63 // bytes, as Postgres cuts names
 // where events were left out, it fails with ErrIncomplete once the part is in
 // place. Where it fails otherwise or is broken off, the part goes on as it was before.
 func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Client, report func(Rebuilding)) error {
-	shadow := ID(m) + "_" + string(client)
-	if client == "" || len(shadow) > maxSchemaName {
+	projectionID := ID(m) + "_" + string(client)
+	if client == "" || len(projectionID) > maxSchemaName {
 		return fmt.Errorf("rebuild %s: %q is no client", m.Name(), client)
 	}
 	if err := r.divided(ctx, m); err != nil {
 		return fmt.Errorf("rebuild %s: %w", m.Name(), err)
 	}
-	err := r.quiet().buildShadow(ctx, m, shadow, func(ctx context.Context, b *leader) error {
-		b.only = client
-		err := b.catchUp(ctx, report)
+	err := r.quiet().buildShadow(ctx, m, projectionID, func(ctx context.Context, whole *shadow) error {
+		s := shadowPart{whole}
+		s.only = client
+		err := s.catchUp(ctx, report)
 		if err == nil {
-			err = b.replacePart(ctx, m, report)
+			err = s.replacePart(ctx, report)
 		}
 		if err != nil && !errors.Is(context.Cause(ctx), errLost) { // a leader that lost the lease comes again
-			err = errors.Join(err, b.giveUp(ctx, m))
+			err = errors.Join(err, s.giveUp(ctx))
 		}
 		return err
 	})
@@ -78,41 +79,44 @@ func (r *Runner) divided(ctx context.Context, m ReadModel) error {
 	return nil
 }
 
+// shadowPart is a shadow of one client's part (only).
+type shadowPart struct{ *shadow }
+
 // replacePart puts a client's part in its place. While that takes, the live
 // leader passes the client's events over (the client is paused); the part is
 // brought to the live place after, and the client resumed. Pauses are in
 // the database, so a rebuild that begins again after a crash ends it too.
-func (l *leader) replacePart(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
-	projectionID := ID(m)
-	tell(report, Rebuilding{Phase: Replacing, Events: l.at.events, Expected: l.at.events})
-	err := l.inPlaceOf(ctx, projectionID, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
-		if err := verify(ctx, l.Log.Store, live, l.at.epoch); err != nil {
-			return remedy(projectionID, m, err)
+func (s shadowPart) replacePart(ctx context.Context, report func(Rebuilding)) error {
+	projectionID := ID(s.model)
+	tell(report, Rebuilding{Phase: Replacing, Events: s.at.events, Expected: s.at.events})
+	err := s.inPlaceOf(ctx, projectionID, s.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+		if err := verify(ctx, s.Log.Store, live, s.at.epoch); err != nil {
+			return remedy(projectionID, s.model, err)
 		}
-		if live.position < l.at.position { // it was begun anew meanwhile
+		if live.position < s.at.position { // it was begun anew meanwhile
 			return errBehind
 		}
-		return l.asLeader(ctx, projectionID, lead, live, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, pauseClient, projectionID, l.only, live.position)
+		return s.asLeader(ctx, projectionID, lead, live, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, pauseClient, projectionID, s.only, live.position)
 			return err
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("pause %s: %w", l.only, err)
+		return fmt.Errorf("pause %s: %w", s.only, err)
 	}
 	// Readers of the live part must not be set back.
-	if err := l.catchUp(ctx, nil); err != nil {
+	if err := s.catchUp(ctx, nil); err != nil {
 		return err
 	}
-	if err := l.swapPart(ctx, projectionID); err != nil {
+	if err := s.swapPart(ctx); err != nil {
 		return fmt.Errorf("put the new rows in place: %w", err)
 	}
-	if !l.skip[l.only] {
-		if err := l.resumePart(ctx, l.at); err != nil {
-			return fmt.Errorf("resume %s: %w", l.only, err)
+	if !s.skip[s.only] {
+		if err := s.resumePart(ctx, s.at); err != nil {
+			return fmt.Errorf("resume %s: %w", s.only, err)
 		}
 	}
-	return l.dropShadow(ctx, l.lease)
+	return s.dropShadow(ctx, s.lease)
 }
 
 const (
@@ -129,13 +133,14 @@ FROM quarantine b WHERE live.projection = $1 AND live.client = $2 AND b.projecti
 )
 
 // swapPart replaces the rows of the client, which is paused.
-func (l *leader) swapPart(ctx context.Context, projectionID string) error {
-	l.lease.reached.Store(nil) // its checkpoint goes
-	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
-		if err := exactlyOne(ctx, tx, keepPaused, projectionID, l.only, l.at.position); err != nil {
+func (s shadowPart) swapPart(ctx context.Context) error {
+	projectionID := ID(s.model)
+	s.lease.reached.Store(nil) // its checkpoint goes
+	return pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
+		if err := exactlyOne(ctx, tx, keepPaused, projectionID, s.only, s.at.position); err != nil {
 			return err // the whole model was rebuilt meanwhile
 		}
-		if err := advance(ctx, tx, l.projectionID, l.lease, l.at, l.at); err != nil {
+		if err := advance(ctx, tx, s.projectionID, s.lease, s.at, s.at); err != nil {
 			return err // somebody else rebuilds this part now
 		}
 		tables, err := tablesOf(ctx, tx, projectionID)
@@ -143,26 +148,26 @@ func (l *leader) swapPart(ctx context.Context, projectionID string) error {
 			return err
 		}
 		for _, table := range tables {
-			live, shadow := pgx.Identifier{projectionID, table}.Sanitize(), pgx.Identifier{l.projectionID, table}.Sanitize()
-			if _, err := tx.Exec(ctx, `DELETE FROM `+live+` WHERE client = $1`, l.only); err != nil {
+			live, shadow := pgx.Identifier{projectionID, table}.Sanitize(), pgx.Identifier{s.projectionID, table}.Sanitize()
+			if _, err := tx.Exec(ctx, `DELETE FROM `+live+` WHERE client = $1`, s.only); err != nil {
 				return err
 			}
 			if _, err := tx.Exec(ctx, `INSERT INTO `+live+` SELECT * FROM `+shadow); err != nil {
 				return err
 			}
 		}
-		if _, err := tx.Exec(ctx, clearLeftOut, projectionID, l.only); err != nil {
+		if _, err := tx.Exec(ctx, clearLeftOut, projectionID, s.only); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, copyLeftOut, projectionID, l.only, l.projectionID); err != nil {
+		if _, err := tx.Exec(ctx, copyLeftOut, projectionID, s.only, s.projectionID); err != nil {
 			return err
 		}
-		if l.skip[l.only] {
-			if err := exactlyOne(ctx, tx, stayStopped, projectionID, l.only, l.projectionID); err != nil {
+		if s.skip[s.only] {
+			if err := exactlyOne(ctx, tx, stayStopped, projectionID, s.only, s.projectionID); err != nil {
 				return err
 			}
 		}
-		_, err = tx.Exec(ctx, deleteCheckpoint, l.projectionID)
+		_, err = tx.Exec(ctx, deleteCheckpoint, s.projectionID)
 		return err
 	})
 }
@@ -244,7 +249,7 @@ UPDATE quarantine SET paused = false, reason = 'its part could not be replaced; 
 // it has are those of its place. Where even that fails, it is quarantined, for
 // everybody to see, instead of paused for ever. It waits a moment for a database
 // that is away; when ctx has ended, all takes no longer than that.
-func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
+func (s shadowPart) giveUp(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), giveUpTime)
@@ -253,37 +258,37 @@ func (l *leader) giveUp(ctx context.Context, m ReadModel) error {
 	moment, done := context.WithTimeout(ctx, giveUpTime)
 	defer done()
 	var rest backoff.Backoff
-	err := l.resumePaused(ctx, m)
+	err := s.resumePaused(ctx)
 	for isAway(err) && rest.Wait(moment) == nil {
-		err = l.resumePaused(ctx, m)
+		err = s.resumePaused(ctx)
 	}
 	if err == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	stopErr := pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, stopPaused, ID(m), l.only); err != nil {
+	stopErr := pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, stopPaused, ID(s.model), s.only); err != nil {
 			return err
 		}
-		return l.fence(ctx, tx, l.lease)
+		return s.fence(ctx, tx, s.lease)
 	})
-	return fmt.Errorf("resume %s: %w", l.only, errors.Join(err, stopErr))
+	return fmt.Errorf("resume %s: %w", s.only, errors.Join(err, stopErr))
 }
 
 // resumePaused resumes the client, if it is paused, from the position of its part.
-func (l *leader) resumePaused(ctx context.Context, m ReadModel) error {
+func (s shadowPart) resumePaused(ctx context.Context) error {
 	asked, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	var at eventstore.Position
-	err := l.Pool.QueryRow(asked, selectPaused, ID(m), l.only).Scan(&at)
+	err := s.Pool.QueryRow(asked, selectPaused, ID(s.model), s.only).Scan(&at)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
 	case err != nil:
 		return err
 	}
-	return l.resumePart(ctx, checkpoint{epoch: l.at.epoch, position: at})
+	return s.resumePart(ctx, checkpoint{epoch: s.at.epoch, position: at})
 }
 
 // asLeader changes what is paused, which the next leader of the projection must see.

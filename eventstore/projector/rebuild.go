@@ -44,25 +44,25 @@ func tell(report func(Rebuilding), now Rebuilding) {
 // another chance; where some are again, it fails with ErrIncomplete once the model
 // is in place. Report, which may be nil, is called after each batch.
 func (r *Runner) Rebuild(ctx context.Context, m ReadModel, report func(Rebuilding)) error {
-	err := r.buildShadow(ctx, m, ID(m)+"_rebuild", func(ctx context.Context, b *leader) error {
-		if err := b.catchUp(ctx, report); err != nil {
+	err := r.buildShadow(ctx, m, ID(m)+"_rebuild", func(ctx context.Context, s *shadow) error {
+		if err := s.catchUp(ctx, report); err != nil {
 			return err
 		}
-		if err := b.finish(ctx, m); err != nil {
+		if err := s.finish(ctx); err != nil {
 			return err
 		}
 		// The live model stands still from takeOver on: what came meanwhile is applied before.
-		if err := b.catchUp(ctx, report); err != nil {
+		if err := s.catchUp(ctx, report); err != nil {
 			return err
 		}
-		if err := b.callOffVacuum(ctx, ID(m)); err != nil {
+		if err := s.callOffVacuum(ctx); err != nil {
 			return err
 		}
-		tell(report, Rebuilding{Phase: Replacing, Events: b.at.events, Expected: b.at.events})
-		if err := b.lowerHeads(ctx); err != nil {
+		tell(report, Rebuilding{Phase: Replacing, Events: s.at.events, Expected: s.at.events})
+		if err := s.lowerHeads(ctx); err != nil {
 			return err
 		}
-		return b.takeOver(ctx, m)
+		return s.takeOver(ctx)
 	})
 	if err != nil {
 		return err
@@ -105,14 +105,14 @@ func isAway(err error) bool {
 }
 
 // buildShadow builds a read model under another name, if nobody else does so.
-func (r *Runner) buildShadow(ctx context.Context, m ReadModel, projectionID string, build func(context.Context, *leader) error) error {
+func (r *Runner) buildShadow(ctx context.Context, m ReadModel, projectionID string, build func(context.Context, *shadow) error) error {
 	err := insist(ctx, func() error {
 		return r.alone(ctx, projectionID, ErrRebuilding, func(ctx context.Context, l lease) error {
-			b, err := r.beginShadow(ctx, m, projectionID, l)
+			s, err := r.beginShadow(ctx, m, projectionID, l)
 			if err != nil {
 				return err
 			}
-			return build(ctx, b)
+			return build(ctx, s)
 		})
 	})
 	if err != nil {
@@ -121,17 +121,23 @@ func (r *Runner) buildShadow(ctx context.Context, m ReadModel, projectionID stri
 	return nil
 }
 
+// shadow is the leader of a read model that is built beside the live one.
+type shadow struct {
+	*leader
+	model ReadModel
+}
+
 // beginShadow goes on with a rebuild that was broken off, unless the log was
 // restored since.
-func (r *Runner) beginShadow(ctx context.Context, m ReadModel, shadow string, l lease) (*leader, error) {
-	b, err := r.begin(ctx, m, shadow, l)
-	if !errors.Is(err, ErrRestored) {
-		return b, err
+func (r *Runner) beginShadow(ctx context.Context, m ReadModel, projectionID string, l lease) (*shadow, error) {
+	led, err := r.begin(ctx, m, projectionID, l)
+	if errors.Is(err, ErrRestored) {
+		if _, err := r.Pool.Exec(ctx, resetCheckpoint, projectionID, l.epoch); err != nil {
+			return nil, err
+		}
+		led, err = r.begin(ctx, m, projectionID, l)
 	}
-	if _, err := r.Pool.Exec(ctx, resetCheckpoint, shadow, l.epoch); err != nil {
-		return nil, err
-	}
-	return r.begin(ctx, m, shadow, l)
+	return &shadow{led, m}, err
 }
 
 // catchUp applies events until next to none is left to the end of the log.
@@ -286,19 +292,18 @@ func (a *applier) expected(ctx context.Context) (n int64, err error) {
 }
 
 // takeOver stops the live model, catches up with it and takes its place.
-func (l *leader) takeOver(ctx context.Context, m ReadModel) error {
-	projectionID := ID(m)
-	return l.inPlaceOf(ctx, projectionID, l.at.epoch, func(ctx context.Context, live lease, old checkpoint) error {
+func (s *shadow) takeOver(ctx context.Context) error {
+	return s.inPlaceOf(ctx, ID(s.model), s.at.epoch, func(ctx context.Context, live lease, old checkpoint) error {
 		// The live model stands still; the new one must not be behind it, nor
 		// behind what was noted in its tables before it came by in the log.
-		head, err := l.Log.Store.Head(ctx)
+		head, err := s.Log.Store.Head(ctx)
 		if err != nil {
 			return fmt.Errorf("read the head of the log: %w", err)
 		}
-		if err := l.catchUpTo(ctx, head, func() {}); err != nil {
+		if err := s.catchUpTo(ctx, head, func() {}); err != nil {
 			return err
 		}
-		return l.replace(ctx, projectionID, live, old)
+		return s.replace(ctx, live, old)
 	})
 }
 
@@ -331,13 +336,13 @@ const (
 	lockTimeout = "55P03" // SQLSTATE
 )
 
-func (l *leader) replace(ctx context.Context, projectionID string, live lease, old checkpoint) error {
-	l.lease.reached.Store(nil) // its checkpoint goes
+func (s *shadow) replace(ctx context.Context, live lease, old checkpoint) error {
+	s.lease.reached.Store(nil) // its checkpoint goes
 	var err error
 	for try := range replaceTries {
 		lockWait := backoff.Doubled(firstLockWait, lastLockWait, try)
-		err = pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
-			return l.replaceIn(ctx, tx, projectionID, live, old, lockWait)
+		err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+			return s.replaceIn(ctx, tx, ID(s.model), live, old, lockWait)
 		})
 		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != lockTimeout && pg.Code != "40P01" {
 			break
@@ -349,7 +354,7 @@ func (l *leader) replace(ctx context.Context, projectionID string, live lease, o
 	if err != nil {
 		return fmt.Errorf("put the new tables in place: %w", err)
 	}
-	l.Progress.advance(projectionID, l.at.position)
+	s.Progress.advance(ID(s.model), s.at.position)
 	return nil
 }
 
@@ -361,11 +366,11 @@ WITH moved AS (UPDATE left_out SET projection = $2 WHERE projection = $1) UPDATE
 
 // replaceIn drops the old tables first: that waits for every statement that
 // reads them, so none can see the new checkpoint beside the old tables.
-func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, projectionID string, live lease, old checkpoint, lockWait time.Duration) error {
+func (s *shadow) replaceIn(ctx context.Context, tx pgx.Tx, projectionID string, live lease, old checkpoint, lockWait time.Duration) error {
 	for _, ddl := range []string{
 		fmt.Sprintf(`SET LOCAL lock_timeout TO %d`, lockWait.Milliseconds()),
 		`DROP SCHEMA IF EXISTS ` + quote(projectionID) + ` CASCADE`,
-		`ALTER SCHEMA ` + quote(l.projectionID) + ` RENAME TO ` + quote(projectionID),
+		`ALTER SCHEMA ` + quote(s.projectionID) + ` RENAME TO ` + quote(projectionID),
 		`SET LOCAL search_path TO ` + quote(projectionID) + `, public`, vacuumAgain, `SET LOCAL search_path TO public`,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
@@ -375,16 +380,16 @@ func (l *leader) replaceIn(ctx context.Context, tx pgx.Tx, projectionID string, 
 	if _, err := tx.Exec(ctx, resetQuarantine, projectionID); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, moveQuarantine, l.projectionID, projectionID); err != nil {
+	if _, err := tx.Exec(ctx, moveQuarantine, s.projectionID, projectionID); err != nil {
 		return err
 	}
-	if err := advance(ctx, tx, projectionID, live, old, l.at); err != nil {
+	if err := advance(ctx, tx, projectionID, live, old, s.at); err != nil {
 		return err
 	}
-	if err := advance(ctx, tx, l.projectionID, l.lease, l.at, l.at); err != nil {
+	if err := advance(ctx, tx, s.projectionID, s.lease, s.at, s.at); err != nil {
 		return err // somebody else rebuilds it now
 	}
-	_, err := tx.Exec(ctx, deleteCheckpoint, l.projectionID)
+	_, err := tx.Exec(ctx, deleteCheckpoint, s.projectionID)
 	return err
 }
 

@@ -40,17 +40,17 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 		if err := r.dropShadow(ctx, l); err != nil {
 			return err
 		}
-		b, err := r.beginShadow(ctx, m, shadow, l)
+		s, err := r.beginShadow(ctx, m, shadow, l)
 		if err != nil {
 			return err
 		}
-		if err := b.catchUp(ctx, report); err != nil {
+		if err := s.catchUp(ctx, report); err != nil {
 			return err
 		}
-		if err := r.awaitLive(ctx, m, b.at.position); err != nil {
+		if err := r.awaitLive(ctx, m, s.at.position); err != nil {
 			return err
 		}
-		if checked, err = b.compare(ctx, m, found); err != nil {
+		if checked, err = s.compare(ctx, found); err != nil {
 			return err
 		}
 		if err := r.complete(ctx, shadow, ""); errors.Is(err, ErrIncomplete) {
@@ -122,41 +122,41 @@ func (r *Runner) dropShadow(ctx context.Context, l lease) error {
 
 // compare takes a snapshot of the live model, brings the one beside to exactly
 // where that is, and compares.
-func (l *leader) compare(ctx context.Context, m ReadModel, found func(Difference)) (Checked, error) {
+func (s *shadow) compare(ctx context.Context, found func(Difference)) (Checked, error) {
 	var checked Checked
-	err := pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(live pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(live pgx.Tx) error {
 		var (
 			place  eventstore.Position
 			events int64
 		)
-		err := live.QueryRow(ctx, selectPlaces, SearchPath(m)).Scan(&place, &events)
+		err := live.QueryRow(ctx, selectPlaces, SearchPath(s.model)).Scan(&place, &events)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errBehind
 		}
 		if err != nil {
 			return fmt.Errorf("read the live model's place in the log: %w", err)
 		}
-		for l.at.events < events {
-			page, err := l.Log.Store.ReadAll(ctx, l.at.position, int(min(MaxBatch, events-l.at.events)))
+		for s.at.events < events {
+			page, err := s.Log.Store.ReadAll(ctx, s.at.position, int(min(MaxBatch, events-s.at.events)))
 			if err != nil {
 				return fmt.Errorf("read the log: %w", err)
 			}
 			if len(page) == 0 {
 				return errors.New("the log ends before the live model's place in it")
 			}
-			if err := l.apply(ctx, page); err != nil {
+			if err := s.apply(ctx, page); err != nil {
 				return err
 			}
 		}
-		if l.at.position != place {
+		if s.at.position != place {
 			return errBehind
 		}
-		tables, err := tablesOf(ctx, live, ID(m))
+		tables, err := tablesOf(ctx, live, ID(s.model))
 		if err != nil {
 			return err
 		}
 		for _, table := range tables {
-			if err := l.compareTable(ctx, live, m, table, &checked, found); err != nil {
+			if err := s.compareTable(ctx, live, table, &checked, found); err != nil {
 				return fmt.Errorf("compare %s: %w", table, err)
 			}
 		}
@@ -183,9 +183,9 @@ FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = AN
 WHERE i.indrelid = $1::regclass AND i.indisprimary`
 
 // compareTable goes through the rows of both in the order of their digests.
-func (l *leader) compareTable(ctx context.Context, live pgx.Tx, m ReadModel, table string, checked *Checked, found func(Difference)) error {
+func (s *shadow) compareTable(ctx context.Context, live pgx.Tx, table string, checked *Checked, found func(Difference)) error {
 	var key string
-	name := quote(ID(m)) + "." + quote(table)
+	name := quote(ID(s.model)) + "." + quote(table)
 	if err := live.QueryRow(ctx, selectKeyColumns, name).Scan(&key); err != nil {
 		return err
 	}
@@ -197,17 +197,17 @@ func (l *leader) compareTable(ctx context.Context, live pgx.Tx, m ReadModel, tab
 	if err != nil {
 		return err
 	}
-	conn, err := l.Pool.Acquire(ctx)
+	conn, err := s.Pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	a, err := digests(ctx, live, m, ID(m), table, key, columns)
+	a, err := digests(ctx, live, s.model, ID(s.model), table, key, columns)
 	if err != nil {
 		return err
 	}
 	defer a.rows.Close()
-	b, err := digests(ctx, conn, m, l.projectionID, table, key, columns)
+	b, err := digests(ctx, conn, s.model, s.projectionID, table, key, columns)
 	if err != nil {
 		return err
 	}
