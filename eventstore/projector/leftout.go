@@ -100,29 +100,29 @@ func leftOutOf(ctx context.Context, pool *pgxpool.Pool, projectionID string, cli
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[LeftOut])
 }
 
-// retry applies an event that was left out of the leader's client, which is passed
+// retry applies an event that was left out of the client, which is passed
 // over meanwhile. What still cannot be applied stays left out.
-func (l *leader) retry(ctx context.Context, out LeftOut) error {
+func (s *resumption) retry(ctx context.Context, out LeftOut) error {
 	ctx, cancel := context.WithTimeout(ctx, maxTimeouts*batchTimeout)
 	defer cancel()
-	record, err := l.Log.Store.At(ctx, out.Position)
+	record, err := s.Log.Store.At(ctx, out.Position)
 	gone := errors.Is(err, eventstore.ErrNotFound) || err == nil && record.ID != out.Event // the log was restored
 	if err != nil && !gone {
 		return fmt.Errorf("read the event at %s: %w", out.Position, err)
 	}
-	items, unknown := l.decode([]eventstore.Record{record})
+	items, unknown := s.decode([]eventstore.Record{record})
 	if unknown != nil && !gone {
 		return unknown
 	}
-	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
-		done, err := tx.Exec(ctx, deleteLeftOut, l.projectionID, l.only, out.Position)
+	err = pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, deleteLeftOut, s.projectionID, s.only, out.Position)
 		if err == nil && !gone && done.RowsAffected() == 1 {
-			_, err = l.together(ctx, tx, items)
+			_, err = s.together(ctx, tx, items)
 		}
 		return err
 	})
 	if isPoison(err) {
-		_, err = l.Pool.Exec(ctx, explainLeftOut, l.projectionID, l.only, out.Position, legible(reason(err)))
+		_, err = s.Pool.Exec(ctx, explainLeftOut, s.projectionID, s.only, out.Position, legible(reason(err)))
 	}
 	return err
 }

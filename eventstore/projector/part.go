@@ -208,13 +208,9 @@ type part struct{ applier }
 
 // partOf is the part of a client in the live projection.
 func (a *applier) partOf(client id.Client, from checkpoint) *part {
-	quiet, live := a.quiet(), ID(a.projection)
-	quiet.Large = nil // slices are one at a time as it is
-	p := &part{applier{
-		Runner: quiet, projection: a.projection, projectionID: live, only: client, lease: lease{server: a.lease.server},
-		start: startStatement(a.projection, live), at: from, skip: map[id.Client]bool{}, spending: unbounded, forget: forgetAll, throttle: a.throttle,
-	}}
-	p.role = p
+	p := &part{newApplier(a.quiet(), a.projection, ID(a.projection), lease{server: a.lease.server})}
+	p.role, p.only, p.at, p.throttle = p, client, from, a.throttle
+	p.Large = nil // slices are one at a time as it is
 	return p
 }
 

@@ -32,13 +32,21 @@ func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) err
 	return nil
 }
 
+// resumption is an applier of what a client (only) has stopped at, and of what was left out of it: in
+// transactions that move nothing, so it has no role. It has the lease of its own work.
+type resumption struct{ applier }
+
 func (r *Runner) resume(ctx context.Context, p Projection, projectionID string, client id.Client, lead lease) error {
 	epoch, err := r.Log.Store.Epoch(ctx)
 	if err != nil {
 		return fmt.Errorf("read the log's epoch: %w", err)
 	}
-	q, found, err := r.stopOf(ctx, projectionID, client)
-	if err != nil {
+	s := &resumption{newApplier(r, p, projectionID, lead)}
+	s.only, s.at.epoch = client, epoch
+	var paused bool
+	err = r.Pool.QueryRow(ctx, selectStop, projectionID, client).Scan(&s.at.position, &s.at.event, nil, &paused)
+	found := !errors.Is(err, pgx.ErrNoRows)
+	if err != nil && found {
 		return err
 	}
 	left, err := leftOutOf(ctx, r.Pool, projectionID, client)
@@ -48,27 +56,23 @@ func (r *Runner) resume(ctx context.Context, p Projection, projectionID string, 
 	if err != nil {
 		return err
 	}
-	l := &leader{applier: applier{
-		Runner: r, projection: p, projectionID: projectionID, lease: lead, only: client, throttle: newThrottle(r.Pool), skip: map[id.Client]bool{},
-		spending: unbounded, forget: forgetAll, at: checkpoint{epoch: epoch, position: q.position, event: q.event},
-	}}
 	if !found {
-		if err := l.pauseLive(ctx); err != nil {
+		if err := s.pauseLive(ctx); err != nil {
 			return fmt.Errorf("pause it: %w", err)
 		}
 	}
 	for _, out := range left {
-		if err := l.retry(ctx, out); err != nil {
+		if err := s.retry(ctx, out); err != nil {
 			return err
 		}
 	}
-	if found && !q.paused {
-		if err := l.applyStop(ctx); err != nil {
+	if found && !paused {
+		if err := s.applyStop(ctx); err != nil {
 			return err
 		}
 	}
-	if !l.skip[client] {
-		if err := l.resumePart(ctx, l.at); err != nil {
+	if !s.skip[client] {
+		if err := s.resumePart(ctx, s.at); err != nil {
 			return err
 		}
 	}
@@ -76,34 +80,19 @@ func (r *Runner) resume(ctx context.Context, p Projection, projectionID string, 
 }
 
 // pauseLive pauses the client where the projection is.
-func (l *leader) pauseLive(ctx context.Context) error {
-	return l.inPlaceOf(ctx, l.projectionID, l.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
-		l.at = live
-		return l.asLeader(ctx, l.projectionID, lead, live, func(tx pgx.Tx) error {
+func (s *resumption) pauseLive(ctx context.Context) error {
+	return s.inPlaceOf(ctx, s.projectionID, s.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
+		s.at = live
+		return s.asLeader(ctx, s.projectionID, lead, live, func(tx pgx.Tx) error {
 			// One that is slow stays where it is, behind the projection.
-			return tx.QueryRow(ctx, pauseClient+` RETURNING position`, l.projectionID, l.only, live.position).Scan(&l.at.position)
+			return tx.QueryRow(ctx, pauseClient+` RETURNING position`, s.projectionID, s.only, live.position).Scan(&s.at.position)
 		})
 	})
 }
 
-// stop is where a client stands: before the event at the position where it is
+// selectStop is where a client stands: before the event at the position where it is
 // quarantined, behind it where it is paused.
-type stop struct {
-	position eventstore.Position
-	event    id.Event
-	reason   string
-	paused   bool
-}
-
 const selectStop = `SELECT position, event_id, reason, paused FROM quarantine WHERE projection = $1 AND client = $2 AND NOT slow`
-
-func (r *Runner) stopOf(ctx context.Context, projectionID string, client id.Client) (q stop, found bool, err error) {
-	err = r.Pool.QueryRow(ctx, selectStop, projectionID, client).Scan(&q.position, &q.event, &q.reason, &q.paused)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return q, false, nil
-	}
-	return q, err == nil, err
-}
 
 const pauseStopped = `
 UPDATE quarantine SET paused = true, event_id = '', reason = 'it is being resumed'
@@ -111,29 +100,27 @@ WHERE projection = $1 AND client = $2 AND position = $3 AND NOT paused AND ` + o
 
 // applyStop applies the event that a client has stopped at, or leaves it out, and
 // holds the client there; where too many were left out, it stays stopped.
-func (l *leader) applyStop(ctx context.Context) error {
-	if err := verify(ctx, l.Log.Store, l.at, l.at.epoch); err != nil {
+func (s *resumption) applyStop(ctx context.Context) error {
+	if err := verify(ctx, s.Log.Store, s.at, s.at.epoch); err != nil {
 		return err
 	}
-	record, err := l.Log.Store.At(ctx, l.at.position)
+	record, err := s.Log.Store.At(ctx, s.at.position)
 	if err != nil {
 		return fmt.Errorf("read the event that it stopped at: %w", err)
 	}
-	items, unknown := l.decode([]eventstore.Record{record})
+	items, unknown := s.decode([]eventstore.Record{record})
 	if unknown != nil {
 		return unknown
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTimeouts*batchTimeout)
 	defer cancel()
 	var all []refused
-	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) (err error) {
-		if err = exactlyOne(ctx, tx, pauseStopped, l.projectionID, l.only, l.at.position, l.lease.server); err == nil {
-			all, err = l.singly(ctx, tx, items)
+	err = pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{BeginQuery: startTransaction}, func(tx pgx.Tx) (err error) {
+		if err = exactlyOne(ctx, tx, pauseStopped, s.projectionID, s.only, s.at.position, s.lease.server); err == nil {
+			all, err = s.singly(ctx, tx, items)
 		}
 		return err
 	})
-	for _, r := range all {
-		l.skip[l.only] = l.skip[l.only] || r.stops
-	}
+	s.skip[s.only] = len(all) == 1 && all[0].stops
 	return err
 }

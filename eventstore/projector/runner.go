@@ -171,10 +171,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 	if err != nil {
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
-	led := &leader{applier: applier{
-		Runner: r, projection: p, projectionID: projectionID, lease: l, start: startStatement(p, projectionID),
-		spending: unbounded, forget: forgetAll, throttle: newThrottle(r.Pool),
-	}}
+	led := &leader{applier: newApplier(r, p, projectionID, l)}
 	led.role = led
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if led.at, err = claim(ctx, tx, projectionID, l, epoch); err != nil {
@@ -211,12 +208,16 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 // within a transaction does not keep its locks from the next one.
 const startTransaction = `BEGIN; SET LOCAL synchronous_commit TO off; SET LOCAL idle_in_transaction_session_timeout TO '3s'`
 
-func startStatement(p Projection, projectionID string) string {
+// newApplier makes an applier that has no role yet.
+func newApplier(r *Runner, p Projection, projectionID string, l lease) applier {
 	start := startTransaction
 	if _, ok := p.(ReadModel); ok {
 		start += `; SET LOCAL search_path TO ` + quote(projectionID) + `, public`
 	}
-	return start
+	return applier{
+		Runner: r, projection: p, projectionID: projectionID, lease: l, start: start,
+		skip: map[id.Client]bool{}, spending: unbounded, forget: forgetAll, throttle: newThrottle(r.Pool),
+	}
 }
 
 const (

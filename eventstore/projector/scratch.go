@@ -121,7 +121,7 @@ func (r *Runner) SweepScratches(ctx context.Context) error {
 // Fold applies records to the tables of a projection that the search path of
 // tx finds, as its leader would: without those that cannot be applied.
 func Fold(ctx context.Context, tx pgx.Tx, log *eventstore.Log, p Projection, records []eventstore.Record) error {
-	a := applier{Runner: &Runner{Log: log}, projection: p, spending: unbounded, forget: forgetAll}
+	a := newApplier(&Runner{Log: log}, p, "", lease{})
 	items, err := a.decode(records)
 	if err == nil {
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
