@@ -35,10 +35,10 @@ ON CONFLICT (name) DO UPDATE SET lease_epoch = excluded.lease_epoch,
 WHERE checkpoints.lease_epoch <= excluded.lease_epoch
 RETURNING epoch, position, event_id, events`
 
-// claim reads a checkpoint, and keeps every older leader from writing it.
-func claim(ctx context.Context, tx pgx.Tx, projectionID string, l lease, logEpoch string) (checkpoint, error) {
+// claim reads the checkpoint of the lease's name, and keeps every older leader from writing it.
+func claim(ctx context.Context, tx pgx.Tx, l lease, logEpoch string) (checkpoint, error) {
 	var c checkpoint
-	err := tx.QueryRow(ctx, claimCheckpoint, projectionID, l.epoch, logEpoch, l.server).
+	err := tx.QueryRow(ctx, claimCheckpoint, l.name, l.epoch, logEpoch, l.server).
 		Scan(&c.epoch, &c.position, &c.event, &c.events)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, errLost
@@ -62,21 +62,21 @@ const inMemory = ` AND set_config('synchronous_commit', 'off', true) = 'off'`
 const passCheckpoint = advanceCheckpoint + inMemory
 
 // pass advances a checkpoint on its own, past events that change nothing else.
-func pass(ctx context.Context, pool *pgxpool.Pool, projectionID string, l lease, from, to checkpoint) error {
-	return move(ctx, pool, passCheckpoint, projectionID, l, from, to)
+func pass(ctx context.Context, pool *pgxpool.Pool, l lease, from, to checkpoint) error {
+	return move(ctx, pool, passCheckpoint, l, from, to)
 }
 
 // advance moves a checkpoint on from where its leader knows it. It fails with
 // errLost when it is elsewhere, or another's, or on another server.
-func advance(ctx context.Context, tx pgx.Tx, projectionID string, l lease, from, to checkpoint) error {
-	return move(ctx, tx, advanceCheckpoint, projectionID, l, from, to)
+func advance(ctx context.Context, tx pgx.Tx, l lease, from, to checkpoint) error {
+	return move(ctx, tx, advanceCheckpoint, l, from, to)
 }
 
 func move(ctx context.Context, db interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}, sql, projectionID string, l lease, from, to checkpoint,
+}, sql string, l lease, from, to checkpoint,
 ) error {
-	tag, err := db.Exec(ctx, sql, projectionID, l.epoch,
+	tag, err := db.Exec(ctx, sql, l.name, l.epoch,
 		from.position, to.position, to.event, to.events, to.epoch, l.server)
 	if err != nil {
 		return fmt.Errorf("advance the checkpoint: %w", err)

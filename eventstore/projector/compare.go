@@ -20,7 +20,7 @@ var ErrLed = errors.New("another process leads it")
 func (r *Runner) CatchUp(ctx context.Context, p Projection, report func(Rebuilding)) error {
 	err := insist(ctx, func() error {
 		return r.alone(ctx, ID(p), ErrLed, func(ctx context.Context, l lease) error {
-			led, err := r.begin(ctx, p, l.name, l)
+			led, err := r.begin(ctx, p, l)
 			if err != nil {
 				return err
 			}

@@ -28,7 +28,7 @@ var errLost = errors.New("the lease was lost")
 // lease is the right to lead, until somebody else has a higher epoch, or the
 // server has ended: what was read before may be missing in its successor.
 type lease struct {
-	name    string
+	name    string // the projection id, of a leader
 	epoch   int64
 	server  int64                                // the run of the server on which it was taken, and holds
 	reached *atomic.Pointer[eventstore.Position] // where the leader's checkpoint stands, as far as it knows; nil: anywhere

@@ -96,7 +96,7 @@ func (s shadowPart) replacePart(ctx context.Context, report func(Rebuilding)) er
 		if live.position < s.at.position { // it was begun anew meanwhile
 			return errBehind
 		}
-		return s.asLeader(ctx, projectionID, lead, live, func(tx pgx.Tx) error {
+		return s.asLeader(ctx, lead, live, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, pauseClient, projectionID, s.only, live.position)
 			return err
 		})
@@ -140,7 +140,7 @@ func (s shadowPart) swapPart(ctx context.Context) error {
 		if err := exactlyOne(ctx, tx, keepPaused, projectionID, s.only, s.at.position); err != nil {
 			return err // the whole model was rebuilt meanwhile
 		}
-		if err := advance(ctx, tx, s.projectionID, s.lease, s.at, s.at); err != nil {
+		if err := advance(ctx, tx, s.lease, s.at, s.at); err != nil {
 			return err // somebody else rebuilds this part now
 		}
 		tables, err := tablesOf(ctx, tx, projectionID)
@@ -193,7 +193,7 @@ func (a *applier) resumePart(ctx context.Context, from checkpoint) error {
 		if err := part.catchUpTo(ctx, live.position, func() {}); err != nil || part.skip[part.only] {
 			return err
 		}
-		return a.asLeader(ctx, part.projectionID, lead, live, func(tx pgx.Tx) error {
+		return a.asLeader(ctx, lead, live, func(tx pgx.Tx) error {
 			if err := exactlyOne(ctx, tx, deletePaused, part.projectionID, part.only, part.at.position); err != nil {
 				return err
 			}
@@ -288,12 +288,12 @@ func (s shadowPart) resumePaused(ctx context.Context) error {
 }
 
 // asLeader changes what is paused, which the next leader of the projection must see.
-func (r *Runner) asLeader(ctx context.Context, projectionID string, lead lease, at checkpoint, change func(pgx.Tx) error) error {
+func (r *Runner) asLeader(ctx context.Context, lead lease, at checkpoint, change func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if err := change(tx); err != nil {
 			return err
 		}
-		return advance(ctx, tx, projectionID, lead, at, at)
+		return advance(ctx, tx, lead, at, at)
 	})
 }
 

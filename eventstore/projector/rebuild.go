@@ -108,7 +108,7 @@ func isAway(err error) bool {
 func (r *Runner) buildShadow(ctx context.Context, m ReadModel, projectionID string, build func(context.Context, *shadow) error) error {
 	err := insist(ctx, func() error {
 		return r.alone(ctx, projectionID, ErrRebuilding, func(ctx context.Context, l lease) error {
-			s, err := r.beginShadow(ctx, m, projectionID, l)
+			s, err := r.beginShadow(ctx, m, l)
 			if err != nil {
 				return err
 			}
@@ -129,13 +129,13 @@ type shadow struct {
 
 // beginShadow goes on with a rebuild that was broken off, unless the log was
 // restored since.
-func (r *Runner) beginShadow(ctx context.Context, m ReadModel, projectionID string, l lease) (*shadow, error) {
-	led, err := r.begin(ctx, m, projectionID, l)
+func (r *Runner) beginShadow(ctx context.Context, m ReadModel, l lease) (*shadow, error) {
+	led, err := r.begin(ctx, m, l)
 	if errors.Is(err, ErrRestored) {
-		if _, err := r.Pool.Exec(ctx, resetCheckpoint, projectionID, l.epoch); err != nil {
+		if _, err := r.Pool.Exec(ctx, resetCheckpoint, l.name, l.epoch); err != nil {
 			return nil, err
 		}
-		led, err = r.begin(ctx, m, projectionID, l)
+		led, err = r.begin(ctx, m, l)
 	}
 	return &shadow{led, m}, err
 }
@@ -317,7 +317,7 @@ func (r *Runner) inPlaceOf(ctx context.Context, projectionID, logEpoch string, w
 	return r.hold(ctx, l, func(ctx context.Context) error {
 		var at checkpoint
 		if err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) (err error) {
-			at, err = claim(ctx, tx, projectionID, l, logEpoch)
+			at, err = claim(ctx, tx, l, logEpoch)
 			return err
 		}); err != nil {
 			return fmt.Errorf("claim the checkpoint: %w", err)
@@ -342,7 +342,7 @@ func (s *shadow) replace(ctx context.Context, live lease, old checkpoint) error 
 	for try := range replaceTries {
 		lockWait := backoff.Doubled(firstLockWait, lastLockWait, try)
 		err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
-			return s.replaceIn(ctx, tx, ID(s.model), live, old, lockWait)
+			return s.replaceIn(ctx, tx, live, old, lockWait)
 		})
 		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != lockTimeout && pg.Code != "40P01" {
 			break
@@ -354,7 +354,7 @@ func (s *shadow) replace(ctx context.Context, live lease, old checkpoint) error 
 	if err != nil {
 		return fmt.Errorf("put the new tables in place: %w", err)
 	}
-	s.Progress.advance(ID(s.model), s.at.position)
+	s.Progress.advance(live.name, s.at.position)
 	return nil
 }
 
@@ -366,27 +366,27 @@ WITH moved AS (UPDATE left_out SET projection = $2 WHERE projection = $1) UPDATE
 
 // replaceIn drops the old tables first: that waits for every statement that
 // reads them, so none can see the new checkpoint beside the old tables.
-func (s *shadow) replaceIn(ctx context.Context, tx pgx.Tx, projectionID string, live lease, old checkpoint, lockWait time.Duration) error {
+func (s *shadow) replaceIn(ctx context.Context, tx pgx.Tx, live lease, old checkpoint, lockWait time.Duration) error {
 	for _, ddl := range []string{
 		fmt.Sprintf(`SET LOCAL lock_timeout TO %d`, lockWait.Milliseconds()),
-		`DROP SCHEMA IF EXISTS ` + quote(projectionID) + ` CASCADE`,
-		`ALTER SCHEMA ` + quote(s.projectionID) + ` RENAME TO ` + quote(projectionID),
-		`SET LOCAL search_path TO ` + quote(projectionID) + `, public`, vacuumAgain, `SET LOCAL search_path TO public`,
+		`DROP SCHEMA IF EXISTS ` + quote(live.name) + ` CASCADE`,
+		`ALTER SCHEMA ` + quote(s.projectionID) + ` RENAME TO ` + quote(live.name),
+		`SET LOCAL search_path TO ` + quote(live.name) + `, public`, vacuumAgain, `SET LOCAL search_path TO public`,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, resetQuarantine, projectionID); err != nil {
+	if _, err := tx.Exec(ctx, resetQuarantine, live.name); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, moveQuarantine, s.projectionID, projectionID); err != nil {
+	if _, err := tx.Exec(ctx, moveQuarantine, s.projectionID, live.name); err != nil {
 		return err
 	}
-	if err := advance(ctx, tx, projectionID, live, old, s.at); err != nil {
+	if err := advance(ctx, tx, live, old, s.at); err != nil {
 		return err
 	}
-	if err := advance(ctx, tx, s.projectionID, s.lease, s.at, s.at); err != nil {
+	if err := advance(ctx, tx, s.lease, s.at, s.at); err != nil {
 		return err // somebody else rebuilds it now
 	}
 	_, err := tx.Exec(ctx, deleteCheckpoint, s.projectionID)
@@ -448,7 +448,7 @@ func (r *Runner) skip(ctx context.Context, projectionID string) error {
 			if _, err := tx.Exec(ctx, deleteSlow, projectionID); err != nil {
 				return err
 			}
-			return advance(ctx, tx, projectionID, l, old, next)
+			return advance(ctx, tx, l, old, next)
 		})
 	})
 }

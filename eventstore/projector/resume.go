@@ -83,7 +83,7 @@ func (r *Runner) resume(ctx context.Context, p Projection, projectionID string, 
 func (s *resumption) pauseLive(ctx context.Context) error {
 	return s.inPlaceOf(ctx, s.projectionID, s.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
 		s.at = live
-		return s.asLeader(ctx, s.projectionID, lead, live, func(tx pgx.Tx) error {
+		return s.asLeader(ctx, lead, live, func(tx pgx.Tx) error {
 			// One that is slow stays where it is, behind the projection.
 			return tx.QueryRow(ctx, pauseClient+` RETURNING position`, s.projectionID, s.only, live.position).Scan(&s.at.position)
 		})

@@ -58,7 +58,7 @@ type Runner struct {
 // do, when the log does not fit the projection's checkpoint.
 func (r *Runner) Run(ctx context.Context, p Projection) error {
 	return r.terms(ctx, ID(p), func(ctx context.Context, l lease) error {
-		leader, err := r.begin(ctx, p, ID(p), l)
+		leader, err := r.begin(ctx, p, l)
 		if err != nil {
 			model, _ := p.(ReadModel)
 			return remedy(ID(p), model, err)
@@ -166,15 +166,15 @@ type follower struct {
 
 // begin claims the checkpoint of a projection, makes the tables of a read model that
 // has none, and makes sure that the log fits.
-func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l lease) (*leader, error) {
+func (r *Runner) begin(ctx context.Context, p Projection, l lease) (*leader, error) {
 	epoch, err := r.Log.Store.Epoch(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the log's epoch: %w", err)
 	}
-	led := &leader{applier: newApplier(r, p, projectionID, l)}
+	led := &leader{applier: newApplier(r, p, l.name, l)}
 	led.role = led
 	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-		if led.at, err = claim(ctx, tx, projectionID, l, epoch); err != nil {
+		if led.at, err = claim(ctx, tx, l, epoch); err != nil {
 			return err
 		}
 		if m, ok := p.(ReadModel); ok {
@@ -185,10 +185,10 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 				return err
 			}
 		}
-		if led.skip, err = quarantined(ctx, tx, projectionID); err != nil {
+		if led.skip, err = quarantined(ctx, tx, l.name); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, countLeftOut, projectionID).Scan(&led.leftOut)
+		return tx.QueryRow(ctx, countLeftOut, l.name).Scan(&led.leftOut)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim the checkpoint: %w", err)
@@ -197,7 +197,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, projectionID string, l
 		return nil, err
 	}
 	l.reach(led.at.position)
-	if projectionID == ID(p) {
+	if l.name == ID(p) {
 		led.analyzed = led.at.events // by the leader before
 	}
 	return led, nil
@@ -420,7 +420,7 @@ func (l *leader) take(ctx context.Context, items []item) error {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	next := l.at.after(len(items), items[len(items)-1].Record)
-	if err := pass(ctx, l.Pool, l.projectionID, l.lease, l.at, next); err != nil {
+	if err := pass(ctx, l.Pool, l.lease, l.at, next); err != nil {
 		return Transient(err)
 	}
 	l.reach(next, len(items))
@@ -535,7 +535,7 @@ func (l *leader) moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply f
 	if err := apply(); err != nil {
 		return err
 	}
-	return Transient(advance(ctx, tx, l.projectionID, l.lease, l.at, to))
+	return Transient(advance(ctx, tx, l.lease, l.at, to))
 }
 
 // reach notes that n items are done.

@@ -137,7 +137,7 @@ func (s *slowClients) apply(ctx context.Context, records []eventstore.Record) er
 // pause makes a client slow, where the leader is.
 func (s *slowClients) pause(ctx context.Context, client id.Client) error {
 	l := s.leader
-	err := l.asLeader(ctx, l.projectionID, l.lease, l.at, func(tx pgx.Tx) error {
+	err := l.asLeader(ctx, l.lease, l.at, func(tx pgx.Tx) error {
 		return exactlyOne(ctx, tx, pauseSlow, l.projectionID, client, l.at.position)
 	})
 	if err != nil {
@@ -279,7 +279,7 @@ func (s *slowClients) returns(ctx context.Context, client id.Client, c *slowClie
 	if c.passed != upTo || l.Now().Sub(c.late) < slowTime {
 		return nil
 	}
-	err := l.asLeader(ctx, l.projectionID, l.lease, l.at, func(tx pgx.Tx) error {
+	err := l.asLeader(ctx, l.lease, l.at, func(tx pgx.Tx) error {
 		return exactlyOne(ctx, tx, returnSlow, l.projectionID, client, c.part.at.position)
 	})
 	if err != nil {

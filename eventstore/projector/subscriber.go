@@ -166,7 +166,7 @@ func (f *following) begin(ctx context.Context, l lease) error {
 		return fmt.Errorf("read the log's epoch: %w", err)
 	}
 	err = pgx.BeginFunc(ctx, f.Runner.Pool, func(tx pgx.Tx) error {
-		f.saved, err = claim(ctx, tx, f.projectionID, l, epoch)
+		f.saved, err = claim(ctx, tx, l, epoch)
 		return err
 	})
 	if err != nil {
@@ -285,7 +285,7 @@ func (f *following) save(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	if err := pass(ctx, f.Runner.Pool, f.projectionID, f.lease, f.saved, f.acked); err != nil {
+	if err := pass(ctx, f.Runner.Pool, f.lease, f.saved, f.acked); err != nil {
 		return err
 	}
 	f.saved, f.done = f.acked, 0

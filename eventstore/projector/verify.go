@@ -40,7 +40,7 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 		if err := r.dropShadow(ctx, l); err != nil {
 			return err
 		}
-		s, err := r.beginShadow(ctx, m, shadow, l)
+		s, err := r.beginShadow(ctx, m, l)
 		if err != nil {
 			return err
 		}
