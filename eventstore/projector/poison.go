@@ -206,15 +206,12 @@ func (a *applier) tellRefused() {
 
 const selectQuarantined = `SELECT client FROM quarantine WHERE projection = $1`
 
-func quarantined(ctx context.Context, tx pgx.Tx, projectionID string) (map[id.Client]bool, error) {
-	rows, err := tx.Query(ctx, selectQuarantined, projectionID)
-	if err != nil {
-		return nil, err
-	}
-	clients, err := pgx.CollectRows(rows, pgx.RowTo[id.Client])
-	set := make(map[id.Client]bool, len(clients))
-	for _, c := range clients {
-		set[c] = true
-	}
-	return set, err
+func (a *applier) findQuarantined(ctx context.Context, tx pgx.Tx) error {
+	rows, _ := tx.Query(ctx, selectQuarantined, a.projectionID) // what it fails with, its rows end with
+	var client id.Client
+	_, err := pgx.ForEachRow(rows, []any{&client}, func() error {
+		a.skip[client] = true
+		return nil
+	})
+	return err
 }

@@ -185,7 +185,7 @@ func (r *Runner) begin(ctx context.Context, p Projection, l lease) (*leader, err
 				return err
 			}
 		}
-		if led.skip, err = quarantined(ctx, tx, l.name); err != nil {
+		if err := led.findQuarantined(ctx, tx); err != nil {
 			return err
 		}
 		return tx.QueryRow(ctx, countLeftOut, l.name).Scan(&led.leftOut)
@@ -464,20 +464,15 @@ func (a *applier) decode(records []eventstore.Record) (items []item, unknown err
 	forgetting := forgets(a.projection)
 	for _, record := range records {
 		wanted := selective == nil || selective.Wants(record.Type) || forgetting && record.Type == clientDeleted
-		if a.only != "" && record.Client != a.only || !wanted {
-			items = append(items, item{Recorded: eventstore.Recorded{Record: record}, passed: true})
-			continue
+		it := item{passed: a.only != "" && record.Client != a.only || !wanted}
+		if !it.passed && !verbatim {
+			it.Recorded, it.err = a.Log.Decode(record)
 		}
-		if verbatim {
-			items = append(items, item{Recorded: eventstore.Recorded{Record: record}})
-			continue
+		if errors.Is(it.err, event.ErrUnknown) {
+			return items, fmt.Errorf("at position %s: %w", record.Position, it.err)
 		}
-		recorded, err := a.Log.Decode(record)
-		if errors.Is(err, event.ErrUnknown) {
-			return items, fmt.Errorf("at position %s: %w", record.Position, err)
-		}
-		recorded.Record = record
-		items = append(items, item{Recorded: recorded, err: err})
+		it.Record = record
+		items = append(items, it)
 	}
 	return items, nil
 }
