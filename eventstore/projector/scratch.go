@@ -122,32 +122,26 @@ func (r *Runner) SweepScratches(ctx context.Context) error {
 // tx finds, as its leader would: without those that cannot be applied.
 func Fold(ctx context.Context, tx pgx.Tx, log *eventstore.Log, p Projection, records []eventstore.Record) error {
 	a := newApplier(&Runner{Log: log}, p, "", lease{})
-	items, err := a.decode(records)
-	if err == nil {
+	attempt := func(items []item) (refused bool, err error) {
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
 			_, err := a.together(ctx, tx, items)
 			return err
 		})
 		if isPoison(err) && !tx.Conn().IsClosed() {
-			err = a.each(ctx, tx, items)
+			return true, nil
+		}
+		return false, err
+	}
+	items, err := a.decode(records)
+	if err == nil {
+		var refused bool
+		refused, err = attempt(items)
+		for n := 0; refused && err == nil && n < len(items); n++ {
+			_, err = attempt(items[n : n+1])
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("apply to %s: %w", p.Name(), err)
-	}
-	return nil
-}
-
-// each applies items one by one, without those that cannot be applied.
-func (a *applier) each(ctx context.Context, tx pgx.Tx, items []item) error {
-	for n := range items {
-		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			_, err := a.together(ctx, tx, items[n:n+1])
-			return err
-		})
-		if err != nil && (!isPoison(err) || tx.Conn().IsClosed()) {
-			return err
-		}
 	}
 	return nil
 }
