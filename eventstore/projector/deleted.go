@@ -116,10 +116,7 @@ func (d *deletions) note(ctx context.Context, tx pgx.Tx, client id.Client) error
 // applied looks for a client in what was applied that is to be deleted.
 func (d *deletions) applied(records []eventstore.Record) {
 	if slices.ContainsFunc(records, func(r eventstore.Record) bool { return r.Type == clientDeleted }) {
-		select {
-		case d.more <- struct{}{}:
-		default:
-		}
+		signal(d.more)
 	}
 }
 

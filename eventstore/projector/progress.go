@@ -268,10 +268,7 @@ func (p *Progress) Ask(of ...Projection) {
 func (p *Progress) ask(projectionID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case p.projection(projectionID).asked <- struct{}{}:
-	default:
-	}
+	signal(p.projection(projectionID).asked)
 }
 
 // waitForBatch waits a moment at most, so that what is appended meanwhile goes into one batch
@@ -320,9 +317,14 @@ func (p *Progress) advance(projectionID string, at eventstore.Position) {
 	defer p.mu.Unlock()
 	p.note(projectionID, at)
 	p.pending[projectionID] = at
+	signal(p.dirty)
+}
+
+// signal has whoever listens to a channel of capacity 1 look, unless it has yet to do so anyway.
+func signal(listens chan<- struct{}) {
 	select {
-	case p.dirty <- struct{}{}:
-	default: // the announcer has yet to look
+	case listens <- struct{}{}:
+	default:
 	}
 }
 

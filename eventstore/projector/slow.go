@@ -99,7 +99,7 @@ func (s *slowClients) add(client id.Client, at eventstore.Position) {
 	c.part.spending = func(id.Client) Spend { return func(steps int) error { c.spent += steps; return nil } }
 	s.all[client] = c
 	s.leader.skip[client], s.leader.slow = true, len(s.all)
-	s.wake()
+	signal(s.more)
 }
 
 // spending counts the steps of a client in the leader's batch, which may take so many.
@@ -113,13 +113,6 @@ func (s *slowClients) spending(client id.Client) Spend {
 	}
 }
 
-func (s *slowClients) wake() {
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
-}
-
 // apply is the leader's own, of what it read.
 func (s *slowClients) apply(ctx context.Context, records []eventstore.Record) error {
 	s.mu.Lock()
@@ -128,7 +121,7 @@ func (s *slowClients) apply(ctx context.Context, records []eventstore.Record) er
 	for _, r := range records {
 		if c := s.all[r.Client]; c != nil && r.Position <= s.leader.at.position {
 			c.passed = s.leader.at.position
-			s.wake()
+			signal(s.more)
 		}
 	}
 	return err
