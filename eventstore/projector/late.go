@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
+
+	"kindred/eventstore"
 )
 
 // eachTable is a statement for each table of the first schema in the search
@@ -30,6 +33,65 @@ var (
 	analyze     = eachTable(`ANALYZE (SKIP_LOCKED) %I`)
 )
 
+const (
+	schemaExists    = `SELECT to_regnamespace($1) IS NOT NULL`
+	resetCheckpoint = `UPDATE checkpoints SET position = '', event_id = '', events = 0 WHERE name = $1 AND lease_epoch = $2`
+	resetQuarantine = `WITH gone AS (DELETE FROM left_out WHERE projection = $1) DELETE FROM quarantine WHERE projection = $1`
+)
+
+// makeTables makes the tables of a read model that has applied nothing yet, or
+// has lost them.
+func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
+	var exists bool
+	if err := tx.QueryRow(ctx, schemaExists, quote(l.projectionID)).Scan(&exists); err != nil {
+		return err
+	}
+	if exists && l.at.position != eventstore.Start {
+		return l.addIndexes(ctx, tx, m)
+	}
+	l.at = checkpoint{epoch: l.at.epoch}
+	schema, rest := quote(l.projectionID), noVacuum
+	if l.projectionID == ID(m) {
+		rest = OptionsOf(m).Key.DDL + strings.Join(OptionsOf(m).Indexes, "")
+	}
+	_, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+schema+` CASCADE; CREATE SCHEMA `+schema)
+	if err == nil {
+		err = inSchema(ctx, tx, l.projectionID, m.Schema(), rest)
+	}
+	if err != nil {
+		return fmt.Errorf("make the tables of %s: %w", l.projectionID, err)
+	}
+	if _, err := tx.Exec(ctx, resetCheckpoint, l.projectionID, l.lease.epoch); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, resetQuarantine, l.projectionID)
+	return err
+}
+
+// inSchema runs statements that name the tables of a schema without it.
+func inSchema(ctx context.Context, tx pgx.Tx, schema string, statements ...string) error {
+	all := append([]string{`SET LOCAL search_path TO ` + quote(schema) + `, public`}, statements...)
+	for _, sql := range append(all, `SET LOCAL search_path TO public`) {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addIndexes makes the indexes that the live model has come to have since its
+// tables were made.
+func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
+	ddl := strings.Join(OptionsOf(m).Indexes, "")
+	if l.projectionID != ID(m) || ddl == "" {
+		return nil
+	}
+	if err := inSchema(ctx, tx, l.projectionID, ddl); err != nil {
+		return fmt.Errorf("add the indexes of %s: %w", l.projectionID, err)
+	}
+	return nil
+}
+
 const selectKeyed = `SELECT EXISTS (SELECT FROM pg_constraint WHERE connamespace = to_regnamespace($1) AND contype = 'p')`
 
 // findKey notes whether the model's key is yet to be made. The live model has
@@ -40,13 +102,11 @@ func (l *leader) findKey(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		return nil
 	}
 	var keyed bool
-	if err := tx.QueryRow(ctx, selectKeyed, quote(l.projectionID)).Scan(&keyed); err != nil {
-		return err
-	}
-	if !keyed {
+	err := tx.QueryRow(ctx, selectKeyed, quote(l.projectionID)).Scan(&keyed)
+	if err == nil && !keyed {
 		l.unkeyed = key
 	}
-	return nil
+	return err
 }
 
 // makeKeyFor makes the key, if it is yet to be made and an item needs it.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -120,39 +119,11 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff.Backoff, wor
 	return failed.Wait(ctx)
 }
 
-// applier applies events to the tables of a projection, in transactions that also move where it
-// stands in the log.
-type applier struct {
-	*Runner
-	projection   Projection
-	projectionID string
-	only         id.Client // whose events are applied; empty: all
-	role         role      // nil: it stands nowhere, and is given a transaction
-	lease        lease
-	start        string // begins a transaction that sees the projection's tables
-	at           checkpoint
-	skip         map[id.Client]bool // quarantined
-	slow         int                // of those, clients whose events are applied in slices
-	leftOut      int                // events, of all clients
-	spending     func(id.Client) Spend
-	forget       func(context.Context, pgx.Tx, id.Client) error
-	timeouts     int       // that the next transaction may take; 0: 1
-	throttle     *throttle // in bulk
-}
-
-// role is what a leader and the part of a paused client do otherwise.
-type role interface {
-	take(ctx context.Context, items []item) error // applies items, or passes them over
-	// moveWith moves to where it stands after what apply applies, in the same transaction.
-	moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply func() error) error
-	page(ctx context.Context, items []item) error // applies items in bulk
-}
-
-// leader is an applier that stands at the checkpoint of a projection, of which it has the lease.
-type leader struct {
-	applier
-	unkeyed  LateKey // while it is yet to be made; else zero
-	analyzed int64   // events that were applied when the tables last were
+// Lead does work under a lease of its own whenever no other process does,
+// until ctx ends; then it returns nil. The context of the work ends with the
+// lease; work that returns before rests and is begun again.
+func (r *Runner) Lead(ctx context.Context, name string, work func(context.Context) error) error {
+	return r.terms(ctx, name, func(ctx context.Context, _ lease) error { return work(ctx) })
 }
 
 // follower is the leader of a projection that is live.
@@ -162,121 +133,6 @@ type follower struct {
 	asked   bool // somebody waited for the last batch that was passed over
 	newest  bool // nothing is known to be behind the batch
 	applied bool // the last batch held more than was passed over
-}
-
-// begin claims the checkpoint of a projection, makes the tables of a read model that
-// has none, and makes sure that the log fits.
-func (r *Runner) begin(ctx context.Context, p Projection, l lease) (*leader, error) {
-	epoch, err := r.Log.Store.Epoch(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the log's epoch: %w", err)
-	}
-	led := &leader{applier: newApplier(r, p, l.name, l)}
-	led.role = led
-	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-		if led.at, err = claim(ctx, tx, l, epoch); err != nil {
-			return err
-		}
-		if m, ok := p.(ReadModel); ok {
-			if err := led.makeTables(ctx, tx, m); err != nil {
-				return err
-			}
-			if err := led.findKey(ctx, tx, m); err != nil {
-				return err
-			}
-		}
-		if err := led.findQuarantined(ctx, tx); err != nil {
-			return err
-		}
-		return tx.QueryRow(ctx, countLeftOut, l.name).Scan(&led.leftOut)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("claim the checkpoint: %w", err)
-	}
-	if err := verify(ctx, r.Log.Store, led.at, epoch); err != nil {
-		return nil, err
-	}
-	l.reach(led.at.position)
-	if l.name == ID(p) {
-		led.analyzed = led.at.events // by the leader before
-	}
-	return led, nil
-}
-
-// A lost commit takes its checkpoint with it and is done again from the log,
-// which is durable, so none waits for the disk. A leader that stands still
-// within a transaction does not keep its locks from the next one.
-const startTransaction = `BEGIN; SET LOCAL synchronous_commit TO off; SET LOCAL idle_in_transaction_session_timeout TO '3s'`
-
-// newApplier makes an applier that has no role yet.
-func newApplier(r *Runner, p Projection, projectionID string, l lease) applier {
-	start := startTransaction
-	if _, ok := p.(ReadModel); ok {
-		start += `; SET LOCAL search_path TO ` + quote(projectionID) + `, public`
-	}
-	return applier{
-		Runner: r, projection: p, projectionID: projectionID, lease: l, start: start,
-		skip: map[id.Client]bool{}, spending: unbounded, forget: forgetAll, throttle: newThrottle(r.Pool),
-	}
-}
-
-const (
-	schemaExists    = `SELECT to_regnamespace($1) IS NOT NULL`
-	resetCheckpoint = `UPDATE checkpoints SET position = '', event_id = '', events = 0 WHERE name = $1 AND lease_epoch = $2`
-	resetQuarantine = `WITH gone AS (DELETE FROM left_out WHERE projection = $1) DELETE FROM quarantine WHERE projection = $1`
-)
-
-// makeTables makes the tables of a read model that has applied nothing yet, or
-// has lost them.
-func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
-	var exists bool
-	if err := tx.QueryRow(ctx, schemaExists, quote(l.projectionID)).Scan(&exists); err != nil {
-		return err
-	}
-	if exists && l.at.position != eventstore.Start {
-		return l.addIndexes(ctx, tx, m)
-	}
-	l.at = checkpoint{epoch: l.at.epoch}
-	schema, rest := quote(l.projectionID), noVacuum
-	if l.projectionID == ID(m) {
-		rest = OptionsOf(m).Key.DDL + strings.Join(OptionsOf(m).Indexes, "")
-	}
-	_, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+schema+` CASCADE; CREATE SCHEMA `+schema)
-	if err == nil {
-		err = inSchema(ctx, tx, l.projectionID, m.Schema(), rest)
-	}
-	if err != nil {
-		return fmt.Errorf("make the tables of %s: %w", l.projectionID, err)
-	}
-	if _, err := tx.Exec(ctx, resetCheckpoint, l.projectionID, l.lease.epoch); err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, resetQuarantine, l.projectionID)
-	return err
-}
-
-// inSchema runs statements that name the tables of a schema without it.
-func inSchema(ctx context.Context, tx pgx.Tx, schema string, statements ...string) error {
-	all := append([]string{`SET LOCAL search_path TO ` + quote(schema) + `, public`}, statements...)
-	for _, sql := range append(all, `SET LOCAL search_path TO public`) {
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// addIndexes makes the indexes that the live model has come to have since its
-// tables were made.
-func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
-	ddl := strings.Join(OptionsOf(m).Indexes, "")
-	if l.projectionID != ID(m) || ddl == "" {
-		return nil
-	}
-	if err := inSchema(ctx, tx, l.projectionID, ddl); err != nil {
-		return fmt.Errorf("add the indexes of %s: %w", l.projectionID, err)
-	}
-	return nil
 }
 
 // follow applies what the log has and gets, until ctx ends.
@@ -349,6 +205,74 @@ func (f *follower) patience(n int) time.Duration {
 	return 0 // it was gathered before it was passed over
 }
 
+// take notes whether there is more than passes, and waits where there is not.
+func (f *follower) take(ctx context.Context, items []item) error {
+	if f.applied = slices.ContainsFunc(items, func(i item) bool { return !i.passed }); !f.applied {
+		if err := f.letPass(ctx); err != nil {
+			return err
+		}
+	}
+	return f.leader.take(ctx, items)
+}
+
+// letPass waits before a batch is passed over: projections that it concerns go first,
+// and the others not all at once. Who asks may mean what was appended since the
+// batch was read, so the next one is not waited for.
+func (f *follower) letPass(ctx context.Context) (err error) {
+	if f.prompt || !f.newest || f.asked {
+		f.asked = false
+		return nil
+	}
+	f.asked, err = f.Progress.waitForBatch(ctx, f.projectionID, passTime/2+rand.N(passTime/2)) //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
+	return err
+}
+
+// leader is an applier that stands at the checkpoint of a projection, of which it has the lease.
+type leader struct {
+	applier
+	unkeyed  LateKey // while it is yet to be made; else zero
+	analyzed int64   // events that were applied when the tables last were
+}
+
+// begin claims the checkpoint of a projection, makes the tables of a read model that
+// has none, and makes sure that the log fits.
+func (r *Runner) begin(ctx context.Context, p Projection, l lease) (*leader, error) {
+	epoch, err := r.Log.Store.Epoch(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the log's epoch: %w", err)
+	}
+	led := &leader{applier: newApplier(r, p, l.name, l)}
+	led.role = led
+	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+		if led.at, err = claim(ctx, tx, l, epoch); err != nil {
+			return err
+		}
+		if m, ok := p.(ReadModel); ok {
+			if err := led.makeTables(ctx, tx, m); err != nil {
+				return err
+			}
+			if err := led.findKey(ctx, tx, m); err != nil {
+				return err
+			}
+		}
+		if err := led.findQuarantined(ctx, tx); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, countLeftOut, l.name).Scan(&led.leftOut)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim the checkpoint: %w", err)
+	}
+	if err := verify(ctx, r.Log.Store, led.at, epoch); err != nil {
+		return nil, err
+	}
+	l.reach(led.at.position)
+	if l.name == ID(p) {
+		led.analyzed = led.at.events // by the leader before
+	}
+	return led, nil
+}
+
 // apply applies records in a transaction, as often as the database's trouble
 // makes it necessary. It fails when this process must not or cannot go on.
 func (l *leader) apply(ctx context.Context, records []eventstore.Record) error {
@@ -373,6 +297,75 @@ func (l *leader) page(ctx context.Context, items []item) error {
 		return err
 	}
 	return l.analyzeGrown(ctx)
+}
+
+// take applies items, or passes them where none concerns the projection, or all that do are of clients
+// that have stopped or are applied in slices.
+func (l *leader) take(ctx context.Context, items []item) error {
+	if slices.ContainsFunc(items, func(i item) bool { return !i.passed && (!l.skip[i.Client] || i.Type == clientDeleted) }) {
+		return l.transact(ctx, items, l.together)
+	}
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	next := l.at.after(len(items), items[len(items)-1].Record)
+	if err := pass(ctx, l.Pool, l.lease, l.at, next); err != nil {
+		return Transient(err)
+	}
+	l.reach(next, len(items))
+	return nil
+}
+
+// moveWith advances the checkpoint last: that tells whether it leads.
+func (l *leader) moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply func() error) error {
+	if err := apply(); err != nil {
+		return err
+	}
+	return Transient(advance(ctx, tx, l.lease, l.at, to))
+}
+
+// applier applies events to the tables of a projection, in transactions that also move where it
+// stands in the log.
+type applier struct {
+	*Runner
+	projection   Projection
+	projectionID string
+	only         id.Client // whose events are applied; empty: all
+	role         role      // nil: it stands nowhere, and is given a transaction
+	lease        lease
+	start        string // begins a transaction that sees the projection's tables
+	at           checkpoint
+	skip         map[id.Client]bool // quarantined
+	slow         int                // of those, clients whose events are applied in slices
+	leftOut      int                // events, of all clients
+	spending     func(id.Client) Spend
+	forget       func(context.Context, pgx.Tx, id.Client) error
+	timeouts     int       // that the next transaction may take; 0: 1
+	throttle     *throttle // in bulk
+}
+
+// role is what a leader and the part of a paused client do otherwise.
+type role interface {
+	take(ctx context.Context, items []item) error // applies items, or passes them over
+	// moveWith moves to where it stands after what apply applies, in the same transaction.
+	moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply func() error) error
+	page(ctx context.Context, items []item) error // applies items in bulk
+}
+
+// A lost commit takes its checkpoint with it and is done again from the log,
+// which is durable, so none waits for the disk. A leader that stands still
+// within a transaction does not keep its locks from the next one.
+const startTransaction = `BEGIN; SET LOCAL synchronous_commit TO off; SET LOCAL idle_in_transaction_session_timeout TO '3s'`
+
+// newApplier makes an applier that has no role yet.
+func newApplier(r *Runner, p Projection, projectionID string, l lease) applier {
+	start := startTransaction
+	if _, ok := p.(ReadModel); ok {
+		start += `; SET LOCAL search_path TO ` + quote(projectionID) + `, public`
+	}
+	return applier{
+		Runner: r, projection: p, projectionID: projectionID, lease: l, start: start,
+		skip: map[id.Client]bool{}, spending: unbounded, forget: forgetAll, throttle: newThrottle(r.Pool),
+	}
 }
 
 func (a *applier) applyItems(ctx context.Context, items []item) error {
@@ -411,44 +404,6 @@ func (a *applier) applyItems(ctx context.Context, items []item) error {
 	return nil
 }
 
-// take applies items, or passes them where none concerns the projection, or all that do are of clients
-// that have stopped or are applied in slices.
-func (l *leader) take(ctx context.Context, items []item) error {
-	if slices.ContainsFunc(items, func(i item) bool { return !i.passed && (!l.skip[i.Client] || i.Type == clientDeleted) }) {
-		return l.transact(ctx, items, l.together)
-	}
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	next := l.at.after(len(items), items[len(items)-1].Record)
-	if err := pass(ctx, l.Pool, l.lease, l.at, next); err != nil {
-		return Transient(err)
-	}
-	l.reach(next, len(items))
-	return nil
-}
-
-// take notes whether there is more than passes, and waits where there is not.
-func (f *follower) take(ctx context.Context, items []item) error {
-	if f.applied = slices.ContainsFunc(items, func(i item) bool { return !i.passed }); !f.applied {
-		if err := f.letPass(ctx); err != nil {
-			return err
-		}
-	}
-	return f.leader.take(ctx, items)
-}
-
-// letPass waits before a batch is passed over: projections that it concerns go first,
-// and the others not all at once. Who asks may mean what was appended since the
-// batch was read, so the next one is not waited for.
-func (f *follower) letPass(ctx context.Context) (err error) {
-	if f.prompt || !f.newest || f.asked {
-		f.asked = false
-		return nil
-	}
-	f.asked, err = f.Progress.waitForBatch(ctx, f.projectionID, passTime/2+rand.N(passTime/2)) //nolint:gosec,forbidigo // G404: it spreads load, and keeps no secret
-	return err
-}
-
 // item is an event, or why it cannot be read.
 type item struct {
 	eventstore.Recorded
@@ -475,17 +430,6 @@ func (a *applier) decode(records []eventstore.Record) (items []item, unknown err
 		items = append(items, it)
 	}
 	return items, nil
-}
-
-// large says whether items are so much that others wait for the processors meanwhile.
-func large(items []item) bool {
-	size := 0
-	for _, i := range items {
-		if !i.passed {
-			size += len(i.Data)
-		}
-	}
-	return len(items) >= largeBatch || size >= largeBytes
 }
 
 // transact applies items, moves past them and commits both.
@@ -525,12 +469,15 @@ func (a *applier) transact(ctx context.Context, items []item, apply func(context
 	return nil
 }
 
-// moveWith advances the checkpoint last: that tells whether it leads.
-func (l *leader) moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply func() error) error {
-	if err := apply(); err != nil {
-		return err
+// large says whether items are so much that others wait for the processors meanwhile.
+func large(items []item) bool {
+	size := 0
+	for _, i := range items {
+		if !i.passed {
+			size += len(i.Data)
+		}
 	}
-	return Transient(advance(ctx, tx, l.lease, l.at, to))
+	return len(items) >= largeBatch || size >= largeBytes
 }
 
 // reach notes that n items are done.
