@@ -46,13 +46,21 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 	if err := tx.QueryRow(ctx, schemaExists, quote(l.projectionID)).Scan(&exists); err != nil {
 		return err
 	}
+	live, indexes := l.projectionID == ID(m), strings.Join(OptionsOf(m).Indexes, "")
 	if exists && l.at.position != eventstore.Start {
-		return l.addIndexes(ctx, tx, m)
+		if !live || indexes == "" {
+			return nil
+		}
+		// It may have come to have some since its tables were made.
+		if err := inSchema(ctx, tx, l.projectionID, indexes); err != nil {
+			return fmt.Errorf("add the indexes of %s: %w", l.projectionID, err)
+		}
+		return nil
 	}
 	l.at = checkpoint{epoch: l.at.epoch}
 	schema, rest := quote(l.projectionID), noVacuum
-	if l.projectionID == ID(m) {
-		rest = OptionsOf(m).Key.DDL + strings.Join(OptionsOf(m).Indexes, "")
+	if live {
+		rest = OptionsOf(m).Key.DDL + indexes
 	}
 	_, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+schema+` CASCADE; CREATE SCHEMA `+schema)
 	if err == nil {
@@ -71,23 +79,14 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 // inSchema runs statements that name the tables of a schema without it.
 func inSchema(ctx context.Context, tx pgx.Tx, schema string, statements ...string) error {
 	all := append([]string{`SET LOCAL search_path TO ` + quote(schema) + `, public`}, statements...)
-	for _, sql := range append(all, `SET LOCAL search_path TO public`) {
+	return execAll(ctx, tx, append(all, `SET LOCAL search_path TO public`)...)
+}
+
+func execAll(ctx context.Context, tx pgx.Tx, statements ...string) error {
+	for _, sql := range statements {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// addIndexes makes the indexes that the live model has come to have since its
-// tables were made.
-func (l *leader) addIndexes(ctx context.Context, tx pgx.Tx, m ReadModel) error {
-	ddl := strings.Join(OptionsOf(m).Indexes, "")
-	if l.projectionID != ID(m) || ddl == "" {
-		return nil
-	}
-	if err := inSchema(ctx, tx, l.projectionID, ddl); err != nil {
-		return fmt.Errorf("add the indexes of %s: %w", l.projectionID, err)
 	}
 	return nil
 }
@@ -156,10 +155,7 @@ func (l *leader) define(ctx context.Context, ddl string) error {
 		settings += `;` + oneWorker
 	}
 	return pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{BeginQuery: l.start}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, settings); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, ddl); err != nil {
+		if err := execAll(ctx, tx, settings, ddl); err != nil {
 			return err
 		}
 		return l.fence(ctx, tx, l.lease)

@@ -121,7 +121,7 @@ func (r *Runner) buildShadow(ctx context.Context, m ReadModel, projectionID stri
 	return nil
 }
 
-// shadow is the leader of a read model that is built beside the live one.
+// shadow is the leader of a read model that is built beside the live one, under another id (Rebuild, Verify).
 type shadow struct {
 	*leader
 	model ReadModel
@@ -367,15 +367,13 @@ WITH moved AS (UPDATE left_out SET projection = $2 WHERE projection = $1) UPDATE
 // replaceIn drops the old tables first: that waits for every statement that
 // reads them, so none can see the new checkpoint beside the old tables.
 func (s *shadow) replaceIn(ctx context.Context, tx pgx.Tx, live lease, old checkpoint, lockWait time.Duration) error {
-	for _, ddl := range []string{
+	err := execAll(ctx, tx,
 		fmt.Sprintf(`SET LOCAL lock_timeout TO %d`, lockWait.Milliseconds()),
-		`DROP SCHEMA IF EXISTS ` + quote(live.name) + ` CASCADE`,
-		`ALTER SCHEMA ` + quote(s.projectionID) + ` RENAME TO ` + quote(live.name),
-		`SET LOCAL search_path TO ` + quote(live.name) + `, public`, vacuumAgain, `SET LOCAL search_path TO public`,
-	} {
-		if _, err := tx.Exec(ctx, ddl); err != nil {
-			return err
-		}
+		`DROP SCHEMA IF EXISTS `+quote(live.name)+` CASCADE`,
+		`ALTER SCHEMA `+quote(s.projectionID)+` RENAME TO `+quote(live.name),
+		`SET LOCAL search_path TO `+quote(live.name)+`, public`, vacuumAgain, `SET LOCAL search_path TO public`)
+	if err != nil {
+		return err
 	}
 	if _, err := tx.Exec(ctx, resetQuarantine, live.name); err != nil {
 		return err
@@ -389,7 +387,7 @@ func (s *shadow) replaceIn(ctx context.Context, tx pgx.Tx, live lease, old check
 	if err := advance(ctx, tx, s.lease, s.at, s.at); err != nil {
 		return err // somebody else rebuilds it now
 	}
-	_, err := tx.Exec(ctx, deleteCheckpoint, s.projectionID)
+	_, err = tx.Exec(ctx, deleteCheckpoint, s.projectionID)
 	return err
 }
 

@@ -69,12 +69,7 @@ func (r *Runner) scratch(ctx context.Context, schema string, models []ReadModel,
 		for _, m := range models {
 			statements = append(statements, m.Schema(), OptionsOf(m).Key.DDL)
 		}
-		for _, ddl := range append(statements, scratchTables) {
-			if _, err := tx.Exec(ctx, ddl); err != nil {
-				return err
-			}
-		}
-		return nil
+		return execAll(ctx, tx, append(statements, scratchTables)...)
 	})
 	if err != nil {
 		return fmt.Errorf("make throw-away tables: %w", err)
