@@ -51,7 +51,7 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		if !live || indexes == "" {
 			return nil
 		}
-		// It may have come to have some since its tables were made.
+		// The live model may have come to have some since its tables were made.
 		if err := inSchema(ctx, tx, l.projectionID, indexes); err != nil {
 			return fmt.Errorf("add the indexes of %s: %w", l.projectionID, err)
 		}

@@ -79,7 +79,7 @@ func (r *Runner) divided(ctx context.Context, m ReadModel) error {
 	return nil
 }
 
-// shadowPart is a shadow of one client's part (only).
+// shadowPart is a shadow of one client's part (only) of a model (RebuildClient).
 type shadowPart struct{ *shadow }
 
 // replacePart puts a client's part in its place. While that takes, the live
@@ -202,8 +202,8 @@ func (a *applier) resumePart(ctx context.Context, from checkpoint) error {
 	})
 }
 
-// part is an applier of the events of a client (only) that is paused in a live projection: it stands where the
-// client's quarantine row says. It has no lease, but the server of that of whoever has paused the client.
+// part applies the events of a client (only) that is paused, and stands at its quarantine row: a slow client, or one
+// that RebuildClient or Resume lets go on. It has no lease, but the server of that of whoever has it.
 type part struct{ applier }
 
 // partOf is the part of a client in the live projection.

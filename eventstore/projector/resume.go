@@ -32,8 +32,7 @@ func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) err
 	return nil
 }
 
-// resumption is an applier of what a client (only) has stopped at, and of what was left out of it: in
-// transactions that move nothing, so it has no role. It has the lease of its own work.
+// resumption applies what a client (only) has stopped at, and what was left out of it. Its lease is that of Resume.
 type resumption struct{ applier }
 
 func (r *Runner) resume(ctx context.Context, p Projection, projectionID string, client id.Client, lead lease) error {

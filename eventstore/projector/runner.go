@@ -126,7 +126,7 @@ func (r *Runner) Lead(ctx context.Context, name string, work func(context.Contex
 	return r.terms(ctx, name, func(ctx context.Context, _ lease) error { return work(ctx) })
 }
 
-// follower is the leader of a projection that is live.
+// follower is the leader of a live projection, which follows the log (Run).
 type follower struct {
 	*leader
 	prompt  bool
@@ -205,7 +205,7 @@ func (f *follower) patience(n int) time.Duration {
 	return 0 // it was gathered before it was passed over
 }
 
-// take notes whether there is more than passes, and waits where there is not.
+// take notes whether items are more than what is passed over, and waits where they are not.
 func (f *follower) take(ctx context.Context, items []item) error {
 	if f.applied = slices.ContainsFunc(items, func(i item) bool { return !i.passed }); !f.applied {
 		if err := f.letPass(ctx); err != nil {
@@ -227,7 +227,7 @@ func (f *follower) letPass(ctx context.Context) (err error) {
 	return err
 }
 
-// leader is an applier that stands at the checkpoint of a projection, of which it has the lease.
+// leader applies under the lease of a checkpoint, that of a projection (CatchUp) or of a shadow.
 type leader struct {
 	applier
 	unkeyed  LateKey // while it is yet to be made; else zero
@@ -315,7 +315,7 @@ func (l *leader) take(ctx context.Context, items []item) error {
 	return nil
 }
 
-// moveWith advances the checkpoint last: that tells whether it leads.
+// moveWith advances the checkpoint past what was applied.
 func (l *leader) moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply func() error) error {
 	if err := apply(); err != nil {
 		return err
@@ -323,24 +323,24 @@ func (l *leader) moveWith(ctx context.Context, tx pgx.Tx, to checkpoint, apply f
 	return Transient(advance(ctx, tx, l.lease, l.at, to))
 }
 
-// applier applies events to the tables of a projection, in transactions that also move where it
-// stands in the log.
+// applier applies events to the tables of a projection, in transactions that also move where it stands in the
+// log: it is a leader's, or of the part of a paused client. That of Fold and that of a resumption move nothing.
 type applier struct {
 	*Runner
 	projection   Projection
 	projectionID string
 	only         id.Client // whose events are applied; empty: all
-	role         role      // nil: it stands nowhere, and is given a transaction
+	role         role      // nil: it moves nothing
 	lease        lease
 	start        string // begins a transaction that sees the projection's tables
 	at           checkpoint
-	skip         map[id.Client]bool // quarantined
-	slow         int                // of those, clients whose events are applied in slices
-	leftOut      int                // events, of all clients
-	spending     func(id.Client) Spend
-	forget       func(context.Context, pgx.Tx, id.Client) error
-	timeouts     int       // that the next transaction may take; 0: 1
-	throttle     *throttle // in bulk
+	skip         map[id.Client]bool                             // quarantined
+	slow         int                                            // of those, clients whose events are applied in slices
+	leftOut      int                                            // events, of all clients
+	spending     func(id.Client) Spend                          // counts what a PerClient does
+	forget       func(context.Context, pgx.Tx, id.Client) error // deletes a deleted client's rows, or notes that
+	timeouts     int                                            // that the next transaction may take; 0: 1
+	throttle     *throttle                                      // in bulk
 }
 
 // role is what a leader and the part of a paused client do otherwise.

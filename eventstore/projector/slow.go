@@ -39,7 +39,7 @@ type Spend func(steps int) error
 // slowError says whose events take longer than others may wait.
 type slowError struct {
 	client id.Client
-	among  *slowClients // where it is to be
+	among  *slowClients // those of its leader
 }
 
 func (e slowError) Error() string { return fmt.Sprintf("the events of %s take long", e.client) }
