@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -198,5 +199,59 @@ func TestAnIndexThatIsNewIsMadeForTablesThatStand(t *testing.T) {
 	}
 	if n := w.one(t, withKeys); n != 3 {
 		t.Errorf("%d indexes, want the key and two", n)
+	}
+}
+
+// things is a read model of which each client has as many as it likes.
+type things struct{}
+
+func (things) Name() string { return "things" }
+func (things) Version() int { return 1 }
+func (things) Schema() string {
+	return `CREATE TABLE things (client text NOT NULL, id text NOT NULL, changed int NOT NULL, PRIMARY KEY (client, id));
+		CREATE INDEX ON things (client, changed);`
+}
+func (things) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error { return nil }
+
+// A client has 20,000, and each of as many others one.
+func TestSomeOfALargeClientAmongManySmallOnesAreFoundByTheirIDs(t *testing.T) {
+	w := newFixture(t)
+	w.rename(t, acme, "Acme")
+	for _, before := range []string{``, `ALTER TABLE things_1.things ALTER COLUMN client RESET (n_distinct)`} { // of a release before
+		if _, err := w.pool.Exec(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.builder().CatchUp(t.Context(), things{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		var plan []string
+		err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+			for _, sql := range []string{
+				`TRUNCATE things_1.things`,
+				`INSERT INTO things_1.things SELECT CASE WHEN n <= 20000 THEN 'large' ELSE 'small ' || n END, 'id ' || n, n FROM generate_series(1, 40000) n`,
+				`ANALYZE things_1.things`,
+				`SET LOCAL plan_cache_mode = force_generic_plan`,
+				`PREPARE named AS SELECT changed FROM things_1.things WHERE client = $1 AND id = ANY($2)`,
+			} {
+				if _, err := tx.Exec(t.Context(), sql); err != nil {
+					return err
+				}
+			}
+			rows, err := tx.Query(t.Context(), `EXPLAIN EXECUTE named('large', '{id 1,id 2}')`)
+			if err != nil {
+				return err
+			}
+			if plan, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+				return err
+			}
+			_, err = tx.Exec(t.Context(), `DEALLOCATE named`)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(plan, func(line string) bool { return strings.Contains(line, "Index Cond") && strings.Contains(line, "id = ANY") }) {
+			t.Errorf("%s: all are looked through:\n%s", before, strings.Join(plan, "\n"))
+		}
 	}
 }

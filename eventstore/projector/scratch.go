@@ -32,7 +32,7 @@ func (l lease) scratchSchema() string { return fmt.Sprintf("%s_%d", l.name, l.ep
 // The tables fill once and go, so they need no log of the server's; whether a
 // client is quarantined in the live models does not matter in these.
 var scratchTables = `
-CREATE TABLE quarantine (LIKE public.quarantine);` + eachTable(`ALTER TABLE %I SET UNLOGGED`)
+CREATE TABLE quarantine (LIKE public.quarantine);` + eachTable(`ALTER TABLE %I SET UNLOGGED`, `true`)
 
 // Scratch makes the empty tables of read models in a throw-away schema, and runs
 // work with its name. The schema is dropped after, also after the death of
