@@ -250,7 +250,9 @@ func TestSomeOfALargeClientAmongManySmallOnesAreFoundByTheirIDs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(plan, func(line string) bool { return strings.Contains(line, "Index Cond") && strings.Contains(line, "id = ANY") }) {
+		if !slices.ContainsFunc(plan, func(line string) bool {
+			return strings.Contains(line, "Index Cond") && strings.Contains(line, "id = ANY")
+		}) {
 			t.Errorf("%s: all are looked through:\n%s", before, strings.Join(plan, "\n"))
 		}
 	}
