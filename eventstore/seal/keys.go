@@ -60,7 +60,7 @@ type Keys interface {
 	// RootsNotUnder lists at most limit root keys that another master key wraps.
 	RootsNotUnder(ctx context.Context, master string, limit int) ([]RootKey, error)
 	// Rewrap stores root keys in their new wrapping. Keys that are not there
-	// any more under their id are left alone.
+	// any more under their id, or were destroyed, are left alone.
 	Rewrap(ctx context.Context, keys []RootKey) error
 
 	// Subject finds the key of a subject, or fails with ErrNoKey. A destroyed

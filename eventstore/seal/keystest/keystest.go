@@ -38,6 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) seal.Keys) {
 		"a root key that was never made is not found":          fixture.noRoot,
 		"the first root key of a kind and client counts":       fixture.firstRoot,
 		"rewrapping touches only the keys it names":            fixture.rewrap,
+		"rewrapping never brings back what is destroyed":       fixture.rewrapDestroyed,
 		"a subject key that was never made is not found":       fixture.noSubject,
 		"the first key of a subject counts":                    fixture.firstSubject,
 		"a destroyed key is a tombstone, and stays one":        fixture.destroyed,
@@ -104,6 +105,29 @@ func (t fixture) rewrap() {
 	}
 	if found, err := t.keys.RootsNotUnder(t.Context(), "new", 10); err != nil || len(found) != 2 {
 		t.Fatalf("two are left, yet found %d, %v", len(found), err)
+	}
+}
+
+// The keys were listed before their client was deleted.
+func (t fixture) rewrapDestroyed() {
+	var listed []seal.RootKey
+	for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
+		_, err := t.keys.MakeRoot(t.Context(), seal.RootKey{Kind: kind, Client: acme, WrappedKey: key("k")})
+		check(t.T, 0, 0, err)
+		listed = append(listed, seal.RootKey{Kind: kind, Client: acme, WrappedKey: seal.WrappedKey{ID: "k", Under: "new", Wrapped: []byte("again")}})
+	}
+	for more := true; more; {
+		var err error
+		if more, err = t.keys.DestroyClient(t.Context(), acme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := t.keys.Rewrap(t.Context(), listed); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
+		got, err := t.keys.Root(t.Context(), kind, acme)
+		checkTombstone(t.T, got, err)
 	}
 }
 

@@ -65,7 +65,7 @@ func (m *Memory) Rewrap(_ context.Context, keys []seal.RootKey) error {
 	defer m.mu.Unlock()
 	for _, key := range keys {
 		name := rootName{key.Kind, key.Client}
-		if m.roots[name].ID == key.ID {
+		if there := m.roots[name]; there.ID == key.ID && len(there.Wrapped) > 0 {
 			m.roots[name] = key.WrappedKey
 		}
 	}

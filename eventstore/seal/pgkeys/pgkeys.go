@@ -83,10 +83,11 @@ func (k Keys) RootsNotUnder(ctx context.Context, master string, limit int) ([]se
 	return keys, nil
 }
 
+// What was destroyed since it was listed stays a tombstone.
 const updateRoots = `
 UPDATE %s AS k SET master = n.master, wrapped = n.wrapped
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) AS n (client, id, master, wrapped)
-WHERE k.client = n.client AND k.id = n.id`
+WHERE k.client = n.client AND k.id = n.id AND k.wrapped <> ''`
 
 // Rewrap stores root keys in their new wrapping, all or none.
 func (k Keys) Rewrap(ctx context.Context, keys []seal.RootKey) error {
