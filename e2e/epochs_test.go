@@ -203,6 +203,17 @@ func TestADumpAndItsSnapshotOpenWhoWasNotErasedBefore(t *testing.T) {
 	if content, err := os.ReadFile(kept); err != nil || !bytes.HasPrefix(content, []byte("age-encryption.org/v1")) {
 		t.Errorf("the snapshot is not encrypted: %v", err)
 	}
+	const loseHold = `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND (classid::bigint << 32 | objid::bigint) = hashtextextended('kindred epochs', 0)`
+	unfit := filepath.Join(dir, "unfit.age")
+	if said, err := tool(t, s.Config, "keys", "snapshot", "--to", unfit, "--recipient", identity.Recipient().String(), "--",
+		filepath.Join(bin, "psql"), "-X", "-q", "-o", os.DevNull, "-d", s.Config.DatabaseURL, "-c", loseHold); err == nil || !strings.Contains(err.Error(), "was lost") {
+		t.Errorf("a snapshot whose epochs were not held during the dump: %v\n%s", err, said)
+	}
+	if _, err := os.Lstat(unfit); err == nil {
+		t.Error("a snapshot that may not fit its dump is there")
+	}
 	erase(listed[10:60])
 	erase(listed[60:110])
 

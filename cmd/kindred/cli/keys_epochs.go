@@ -41,11 +41,11 @@ func (e environ) snapshotCommand() *cobra.Command {
 			}
 			told := e.out
 			return e.with(func(ctx context.Context, f *app.App) error {
-				release, err := f.Epochs.Hold(ctx)
+				held, err := f.Epochs.Hold(ctx)
 				if err != nil {
 					return err
 				}
-				defer release()
+				defer held.Release(ctx)
 				if len(command) > 0 {
 					told = cmd.ErrOrStderr() // standard output may be the dump
 
@@ -53,6 +53,9 @@ func (e environ) snapshotCommand() *cobra.Command {
 					run.Stdin, run.Stdout, run.Stderr = os.Stdin, cmd.OutOrStdout(), cmd.ErrOrStderr()
 					if err := run.Run(); err != nil {
 						return fmt.Errorf("run %s: %w", command[0], err)
+					}
+					if err := held.Check(ctx); err != nil { // it lacks what the dump needs
+						return fmt.Errorf("no snapshot fits what %s made; begin again: %w", command[0], err)
 					}
 				}
 				n, err := writeSnapshot(ctx, f.Epochs, to, recipients)

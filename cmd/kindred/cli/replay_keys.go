@@ -24,11 +24,11 @@ import (
 // history: no event is without its key then, and who was erased meanwhile is erased
 // here too.
 func (r *replaying) copyKeys(ctx context.Context, pool *pgxpool.Pool, from *epochs.Epochs, client id.Client) error {
-	release, err := from.Hold(ctx)
+	held, err := from.Hold(ctx)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer held.Release(ctx)
 	one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly} // for all tables: keys move from epoch to epoch
 	err = pgx.BeginTxFunc(ctx, pool, one, func(source pgx.Tx) error {
 		return pgx.BeginFunc(ctx, r.to.Pool, func(tx pgx.Tx) error {

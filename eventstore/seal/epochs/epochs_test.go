@@ -741,7 +741,7 @@ func TestEpochsThatAreLostForGoodAreGivenUpOnly(t *testing.T) {
 func TestNoKeyIsDestroyedWhileItIsHeld(t *testing.T) {
 	p := newFixture(t).process()
 	p.keyed(named("", 3)...)
-	release, err := p.epochs.Hold(t.Context())
+	held, err := p.epochs.Hold(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -750,7 +750,10 @@ func TestNoKeyIsDestroyedWhileItIsHeld(t *testing.T) {
 	if n := len(p.files()); n != 2 {
 		t.Errorf("%d epochs are there, while they are held", n)
 	}
-	release()
+	if err := held.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	held.Release(t.Context())
 	p.turn()
 	if n := len(p.files()); n != 1 {
 		t.Errorf("%d epochs are there", n)

@@ -28,27 +28,43 @@ const (
 	unlockTime = 5 * time.Second
 )
 
+// Held keeps the keys of all epochs from being destroyed.
+type Held struct{ conn *pgxpool.Conn }
+
 // Hold keeps the keys of all epochs from being destroyed, by any process, until it
-// is released or this one dies. Erasures wait for as long with their last step.
-func (e *Epochs) Hold(ctx context.Context) (release func(), err error) {
+// is released, its connection is lost or this process dies. Erasures wait for as
+// long with their last step.
+func (e *Epochs) Hold(ctx context.Context) (*Held, error) {
 	conn, err := e.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("hold the epoch keys: %w", err)
 	}
-	release = func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
-		defer cancel()
-		if _, err := conn.Exec(ctx, unlockHold); err != nil {
-			_ = conn.Hijack().Close(ctx) // the lock goes with the connection
-			return
-		}
-		conn.Release()
-	}
+	h := &Held{conn}
 	if _, err := conn.Exec(ctx, lockHold); err != nil {
-		release()
+		h.Release(ctx)
 		return nil, fmt.Errorf("hold the epoch keys: %w", err)
 	}
-	return release, nil
+	return h, nil
+}
+
+// Check fails where the keys may not have been held all the time: the lock went with
+// the connection.
+func (h *Held) Check(ctx context.Context) error {
+	if err := h.conn.Ping(ctx); err != nil {
+		return fmt.Errorf("the connection that held the epoch keys was lost, and some may be destroyed: %w", err)
+	}
+	return nil
+}
+
+// Release lets the keys be destroyed again.
+func (h *Held) Release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
+	defer cancel()
+	if _, err := h.conn.Exec(ctx, unlockHold); err != nil {
+		_ = h.conn.Hijack().Close(ctx) // the lock goes with the connection
+		return
+	}
+	h.conn.Release()
 }
 
 // snapshot is what Snapshot encrypts, as JSON.
@@ -71,11 +87,11 @@ const (
 // the database as of any moment since the keys were held. It says how many keys
 // it wrote.
 func (e *Epochs) Snapshot(ctx context.Context, to io.Writer, recipients ...age.Recipient) (n int, err error) {
-	release, err := e.Hold(ctx)
+	held, err := e.Hold(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer release()
+	defer held.Release(ctx)
 	at, err := e.directory(ctx)
 	if err != nil {
 		return 0, err
