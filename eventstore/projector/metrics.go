@@ -47,7 +47,8 @@ func (m *Metrics) leads(name string, leading bool) {
 		return
 	}
 	m.leader.WithLabelValues(name).Set(0)
-	m.caughtUp(name) // the lag is the next leader's to tell
+	m.caughtUp(name) // the lag is the next leader's to tell, and so is what was refused
+	m.refused(name, 0, 0, 0)
 }
 
 // behind tells of what waits. The clock of a sandbox may be ahead, so the earliest time

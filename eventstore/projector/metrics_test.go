@@ -28,6 +28,19 @@ func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
 	})
 }
 
+func TestWhatWasRefusedIsToldByTheLeaderAlone(t *testing.T) {
+	w := newFixture(t)
+	registry := prometheus.NewRegistry()
+	runner := w.runner("a")
+	runner.Metrics = projector.NewMetrics(registry)
+	last := w.rename(t, acme, "good", "forbidden")
+	stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
+	w.passed(t, "names_2", last)
+	wantMetrics(t, registry, map[string]float64{"kindred_projection_leader": 1, "kindred_projection_quarantined_clients": 1})
+	stop()
+	wantMetrics(t, registry, map[string]float64{"kindred_projection_leader": 0, "kindred_projection_quarantined_clients": 0})
+}
+
 func TestAClockThatIsAheadHidesNoLag(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics, now := projector.NewMetrics(registry), time.Now()
