@@ -52,8 +52,12 @@ func TestKeysAreRotatedAndRewrapped(t *testing.T) {
 	if said, err := tool(t, alone, history...); err == nil {
 		t.Errorf("another master key opens what the first sealed: %s", said)
 	}
-	if said, err := tool(t, both, "keys", "rewrap"); err != nil || !strings.HasSuffix(strings.SplitN(said, ".", 2)[0], " keys are wrapped anew") || said[0] == '0' {
+	const rewrapped = " keys are wrapped anew. The other master keys can be taken away, unless a process has one of them first.\n"
+	if said, err := tool(t, both, "keys", "rewrap"); err != nil || !strings.HasSuffix(said, rewrapped) || said[0] == '0' {
 		t.Errorf("%v\n%s", err, said)
+	}
+	if said, err := tool(t, alone, "keys", "list"); err != nil || strings.Count(said, "\n") != 1+2*before {
+		t.Errorf("the keys that sign tokens, under the new master key alone: %v\n%s", err, said)
 	}
 	if said, err := tool(t, alone, history...); err != nil || !strings.Contains(said, `"Ghent"`) {
 		t.Errorf("the new master key alone: %v\n%s", err, said)

@@ -64,7 +64,7 @@ func (e environ) keysCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(e.out, "%d keys are wrapped anew. The older master keys can be taken away once the signing keys have been rotated.\n", n)
+			_, err = fmt.Fprintf(e.out, "%d keys are wrapped anew. The other master keys can be taken away, unless a process has one of them first.\n", n)
 			return err
 		}),
 	}
