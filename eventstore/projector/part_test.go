@@ -455,6 +455,19 @@ func TestALeaseIsProlongedWhileAVerifyEnds(t *testing.T) {
 	w.tidy(t)
 }
 
+// No later run would go on with what it has built.
+func TestAVerifyThatIsBrokenOffLeavesNothingBehind(t *testing.T) {
+	w, stop := spoilt(t)
+	stop()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	checked, err := w.builder().Verify(ctx, names{}, func(projector.Rebuilding) { interrupt() }, func(projector.Difference) {})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", checked, err)
+	}
+	w.tidy(t)
+}
+
 // TestAModelIsComparedOnceNoPartIsBeingReplaced has a client's part lack what came
 // while it is paused.
 func TestAModelIsComparedOnceNoPartIsBeingReplaced(t *testing.T) {

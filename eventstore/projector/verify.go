@@ -40,29 +40,38 @@ func (r *Runner) Verify(ctx context.Context, m ReadModel, report func(Rebuilding
 		if err := r.dropShadow(ctx, l); err != nil {
 			return err
 		}
-		s, err := r.beginShadow(ctx, m, l)
-		if err != nil {
-			return err
-		}
-		if err := s.catchUp(ctx, report); err != nil {
-			return err
-		}
-		if err := r.awaitLive(ctx, m, s.at.position); err != nil {
-			return err
-		}
-		if checked, err = s.compare(ctx, found); err != nil {
-			return err
-		}
-		if err := r.complete(ctx, shadow, ""); errors.Is(err, ErrIncomplete) {
-			checked.Incomplete = err
-		} else if err != nil {
-			return err
-		}
+		checked, err = r.verifyUnder(ctx, m, l, report, found)
 		l.reached.Store(nil) // its checkpoint goes
-		return r.dropShadow(ctx, l)
+		// Broken off as well: no later run goes on with what was built.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTime)
+		defer cancel()
+		return errors.Join(err, r.dropShadow(ctx, l))
 	})
 	if err != nil {
 		return checked, fmt.Errorf("verify %s: %w", m.Name(), err)
+	}
+	return checked, nil
+}
+
+// verifyUnder does so under a lease, whose name the model beside has.
+func (r *Runner) verifyUnder(ctx context.Context, m ReadModel, l lease, report func(Rebuilding), found func(Difference)) (checked Checked, err error) {
+	s, err := r.beginShadow(ctx, m, l)
+	if err != nil {
+		return checked, err
+	}
+	if err := s.catchUp(ctx, report); err != nil {
+		return checked, err
+	}
+	if err := r.awaitLive(ctx, m, s.at.position); err != nil {
+		return checked, err
+	}
+	if checked, err = s.compare(ctx, found); err != nil {
+		return checked, err
+	}
+	if err := r.complete(ctx, l.name, ""); errors.Is(err, ErrIncomplete) {
+		checked.Incomplete = err
+	} else if err != nil {
+		return checked, err
 	}
 	return checked, nil
 }
