@@ -203,6 +203,14 @@ func TestADumpAndItsSnapshotOpenWhoWasNotErasedBefore(t *testing.T) {
 	if content, err := os.ReadFile(kept); err != nil || !bytes.HasPrefix(content, []byte("age-encryption.org/v1")) {
 		t.Errorf("the snapshot is not encrypted: %v", err)
 	}
+	nowhere := filepath.Join(dir, "nowhere", "epochs.age")
+	dumped := filepath.Join(dir, "dumped")
+	if _, err := tool(t, s.Config, "keys", "snapshot", "--to", nowhere, "--recipient", identity.Recipient().String(), "--", "touch", dumped); err == nil {
+		t.Error("a snapshot is written where no directory is")
+	}
+	if _, err := os.Lstat(dumped); err == nil {
+		t.Error("that a snapshot cannot be written is told after the dump")
+	}
 	const loseHold = `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND (classid::bigint << 32 | objid::bigint) = hashtextextended('kindred epochs', 0)`

@@ -36,8 +36,8 @@ func (e environ) snapshotCommand() *cobra.Command {
 			if err != nil {
 				return errors.New("--recipient must be one of age, age1…")
 			}
-			if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) { // or it would be told after the dump
-				return cmp.Or(err, fmt.Errorf("%s is there already", to))
+			if err := writable(to); err != nil { // or it would be told after the dump
+				return err
 			}
 			told := e.out
 			return e.with(func(ctx context.Context, f *app.App) error {
@@ -70,6 +70,18 @@ func (e environ) snapshotCommand() *cobra.Command {
 	required(cmd, &to, "to", "the file to write; it must not be there yet")
 	required(cmd, &recipient, "recipient", "the recipient of age, age1…, that alone can read it")
 	return cmd
+}
+
+// writable fails where a file is there already, or cannot be made.
+func writable(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return cmp.Or(err, fmt.Errorf("%s is there already", path))
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(path))
 }
 
 // writeSnapshot writes a file that is whole and durable, or not there.
