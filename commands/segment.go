@@ -40,6 +40,18 @@ func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text stri
 // Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
 // segment_unknown, stale.
 func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segment, name, text *string) (Segment, error) {
+	return c.changeSegment(ctx, call, segment, name, text, false)
+}
+
+// RestoreSegment gives a segment that is not blocked any more its rule again, by which everybody
+// is judged anew.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
+// segment_unknown, stale.
+func (c *Commands) RestoreSegment(ctx context.Context, call Call, segment id.Segment, text string) (Segment, error) {
+	return c.changeSegment(ctx, call, segment, nil, &text, true)
+}
+
+func (c *Commands) changeSegment(ctx context.Context, call Call, segment id.Segment, name, text *string, again bool) (Segment, error) {
 	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
 		if text == nil {
 			return s.Change(segment, name, nil, nil)
@@ -56,7 +68,7 @@ func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segm
 		if err != nil {
 			return nil, err
 		}
-		if string(rule) == *text {
+		if string(rule) == *text && !again {
 			return s.Change(segment, name, nil, nil)
 		}
 		return s.Change(segment, name, event.Private([]byte(*text)), refers)

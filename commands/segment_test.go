@@ -50,6 +50,9 @@ func TestTheRuleThatASegmentHasChangesNothing(t *testing.T) {
 					t.Errorf("step %d: %d events are recorded, not %d", i, n, step.recorded)
 				}
 			}
+			if restored, err := w.RestoreSegment(t.Context(), call, segment, adults); err != nil || len(restored.Outcome.Recorded) != 1 {
+				t.Errorf("restored: %+v, %v", restored.Outcome.Recorded, err)
+			}
 		})
 	}
 }

@@ -76,7 +76,7 @@ func TestRequestsAreListedByOperationAndKeyWithoutWhatTheyHeld(t *testing.T) {
 
 	b := a.signIn()
 	for _, path := range []string{"developers", "requests", "requests?status=4xx"} {
-		if p := b.wantPage(b.open(path), path, "backend"); path != "developers" && !strings.Contains(p.HTML, "<code>GET</code> <code>/api/v1/users/{user_id}</code>") {
+		if p := b.wantPage(b.open(path), path, "backend"); path != "developers" && !strings.Contains(p.HTML, "<code>GET</code> <code><wbr>/api<wbr>/v1<wbr>/users<wbr>/{user_id}</code>") {
 			t.Errorf("%s does not list them", path)
 		}
 	}

@@ -84,7 +84,7 @@ func (p *Policies) restoreSegments(ctx context.Context) (bool, error) {
 		err := panics.Caught(func() error {
 			segment, rule, changed, ok, err := p.Segments.RestoredOf(ctx, client)
 			if ok && err == nil {
-				_, err = p.Commands.ChangeSegment(ctx, commands.Call{Client: client, Actor: segmentsActor, IfMatch: &changed}, segment, nil, &rule)
+				_, err = p.Commands.RestoreSegment(ctx, commands.Call{Client: client, Actor: segmentsActor, IfMatch: &changed}, segment, rule)
 			}
 			return err
 		})
