@@ -36,14 +36,14 @@ column external_id; a .ndjson file has an object a line. A dash reads standard i
 			return []string{"csv", "ndjson"}, cobra.ShellCompDirectiveFilterFileExt
 		},
 	}, func(ctx context.Context, c *call) error {
-		if format != "" && format != "csv" && format != "ndjson" {
+		kind := cmp.Or(format, strings.TrimPrefix(strings.ToLower(filepath.Ext(c.args[0])), "."))
+		switch {
+		case kind == "csv" || kind == "ndjson":
+			return c.importUsers(ctx, c.args[0], kind, mode)
+		case format != "":
 			return fmt.Errorf("--format is csv or ndjson, not %q", format)
 		}
-		format := cmp.Or(format, strings.TrimPrefix(strings.ToLower(filepath.Ext(c.args[0])), "."))
-		if format != "csv" && format != "ndjson" {
-			return fmt.Errorf("%s is neither .csv nor .ndjson: say which with --format", c.args[0])
-		}
-		return c.importUsers(ctx, c.args[0], format, mode)
+		return fmt.Errorf("%s is neither .csv nor .ndjson: say which with --format", c.args[0])
 	})
 	f := c.Flags()
 	f.StringVar(&format, "format", "", "csv or ndjson (default: by the file's name)")

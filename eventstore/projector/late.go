@@ -57,7 +57,7 @@ func (l *leader) makeTables(ctx context.Context, tx pgx.Tx, m ReadModel) error {
 		if !live {
 			return nil
 		}
-		// The live model may have come to have them since its tables were made.
+		// The live model may have come to have these since its tables were made.
 		if err := inSchema(ctx, tx, l.projectionID, indexes, largeClients); err != nil {
 			return fmt.Errorf("add the indexes of %s: %w", l.projectionID, err)
 		}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,10 +73,10 @@ func (e environ) snapshotCommand() *cobra.Command {
 
 // writable fails where a file is there already, or cannot be made.
 func writable(path string) error {
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return cmp.Or(err, fmt.Errorf("%s is there already", path))
-	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there already", path)
+	}
 	if err != nil {
 		return err
 	}
