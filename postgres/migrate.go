@@ -19,8 +19,8 @@ var migrations embed.FS
 
 // Migrate brings the database at url to the schema of this binary: every embedded
 // migration once, in the order of its name, each in a transaction of its own, and
-// then the functions, whenever they have changed. Any number of processes may call
-// it at the same time; one migrates, the others wait. It changes nothing in a
+// then the functions, whenever they have changed, unless the database has a later
+// edition of them. Any number of processes may call it at the same time; one migrates, the others wait. It changes nothing in a
 // database that holds a migration this binary does not have, or has in another
 // wording, or that was made before there was a release.
 func Migrate(ctx context.Context, url string) error {
@@ -68,6 +68,12 @@ func (m migration) hash() []byte {
 // once says that it runs once: NNN_what.sql. The others run whenever they have changed.
 func (m migration) once() bool { return m.name[0] >= '0' && m.name[0] <= '9' }
 
+// edition is the number in the first line of a migration that runs whenever it has changed: one more with each change.
+func (m migration) edition() (n int) {
+	_, _ = fmt.Sscanf(m.sql, "-- Edition %d.", &n) // 0: it says none
+	return n
+}
+
 // readMigrations returns the migrations in fsys, in order: by name, so that those
 // that run once come before the others.
 func readMigrations(fsys fs.FS) ([]migration, error) {
@@ -95,11 +101,12 @@ CREATE TABLE IF NOT EXISTS schema_migration (
 	name       text PRIMARY KEY,
 	sha256     bytea NOT NULL,
 	applied_at timestamptz NOT NULL DEFAULT now()
-)`
-	selectHistory = `SELECT name, sha256 FROM schema_migration ORDER BY name`
+);
+ALTER TABLE schema_migration ADD COLUMN IF NOT EXISTS edition integer NOT NULL DEFAULT 0`
+	selectHistory = `SELECT name, sha256, edition FROM schema_migration ORDER BY name`
 	insertHistory = `
-INSERT INTO schema_migration (name, sha256) VALUES ($1, $2)
-ON CONFLICT (name) DO UPDATE SET sha256 = excluded.sha256, applied_at = excluded.applied_at`
+INSERT INTO schema_migration (name, sha256, edition) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET sha256 = excluded.sha256, applied_at = excluded.applied_at, edition = excluded.edition`
 
 	// unreleased is a migration that no release has: the first of those before the first.
 	unreleased = "001_log.sql"
@@ -138,7 +145,7 @@ func migrate(ctx context.Context, url string, fsys fs.FS) error {
 }
 
 // history returns the names of the migrations that the database holds as they are
-// here. It refuses a history that the known ones do not explain.
+// here, or in a later edition. It refuses a history that the known ones do not explain.
 func history(ctx context.Context, conn *pgx.Conn, known []migration) (map[string]bool, error) {
 	byName := make(map[string]migration, len(known))
 	for _, m := range known {
@@ -150,10 +157,11 @@ func history(ctx context.Context, conn *pgx.Conn, known []migration) (map[string
 	}
 	current := map[string]bool{}
 	var (
-		name string
-		hash []byte
+		name    string
+		hash    []byte
+		edition int
 	)
-	_, err = pgx.ForEachRow(rows, []any{&name, &hash}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &hash, &edition}, func() error {
 		m, ok := byName[name]
 		switch same := bytes.Equal(m.hash(), hash); {
 		case !ok && name == unreleased:
@@ -165,7 +173,7 @@ func history(ctx context.Context, conn *pgx.Conn, known []migration) (map[string
 			return fmt.Errorf("the database was migrated by a different build of kindred: "+
 				"its %s is not the one of this build; start the build that made it, or a new database", name)
 		default:
-			current[name] = same
+			current[name] = same || edition > m.edition()
 			return nil
 		}
 	})
@@ -177,7 +185,7 @@ func (m migration) apply(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := tx.Exec(ctx, m.sql); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, insertHistory, m.name, m.hash())
+		_, err := tx.Exec(ctx, insertHistory, m.name, m.hash(), m.edition())
 		return err
 	})
 }

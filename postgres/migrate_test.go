@@ -1,8 +1,11 @@
 package postgres_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -151,6 +154,37 @@ func TestARepeatableMigrationRunsAfterTheOthersWheneverItHasChanged(t *testing.T
 	}
 	if diff := cmp.Diff([]int{10, 2, 20, 10}, query[int](t, url, `SELECT n FROM steps ORDER BY ctid`)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestAnEarlierEditionOfTheFunctionsLeavesALaterOneAlone(t *testing.T) {
+	t.Parallel()
+	url := emptyDatabase(t)
+	for i, functions := range []string{
+		`CREATE TABLE steps (n int)`, `INSERT INTO steps VALUES (1)`, // of before there were editions
+		"-- Edition 2.\nINSERT INTO steps VALUES (2)", `INSERT INTO steps VALUES (3)`,
+		"-- Edition 1.\nINSERT INTO steps VALUES (4)", "-- Edition 2.\nINSERT INTO steps VALUES (5)", // of a branch
+		"-- Edition 10.\nINSERT INTO steps VALUES (6)", "-- Edition 9.\nINSERT INTO steps VALUES (7)",
+	} {
+		if err := postgres.MigrateFrom(t.Context(), url, files("functions.sql", functions)); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if diff := cmp.Diff([]int{1, 2, 5, 6}, query[int](t, url, `SELECT n FROM steps ORDER BY ctid`)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Whoever changes functions.sql counts its edition up, and names what both are now.
+func TestTheFunctionsOfAnEditionStandAsTheyAre(t *testing.T) {
+	t.Parallel()
+	const edition, sum = 1, "a4c2465545cfcfbd5a46553228868c39152a893e0fc5edbed73f9bd5d228dcf5"
+	functions, err := os.ReadFile("migrations/functions.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := fmt.Sprintf("-- Edition %d.\n", edition); !strings.HasPrefix(string(functions), first) || fmt.Sprintf("%x", sha256.Sum256(functions)) != sum {
+		t.Errorf("functions.sql has changed, or does not begin with %q: count the edition in its first line up, and name it here with sha256 %x", first, sha256.Sum256(functions))
 	}
 }
 

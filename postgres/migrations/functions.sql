@@ -1,5 +1,7 @@
--- The functions of the schema. This file runs as a whole whenever it has changed,
--- after the migrations. A process of the version before may still call what stands
+-- Edition 1.
+-- The functions of the schema. This file runs as a whole whenever it has changed, after
+-- the migrations; each change counts the edition up, and a version with an earlier one
+-- leaves a later one alone. A process of the version before may still call what stands
 -- here: a function whose parameters or meaning change gets another name.
 
 -- Positions as text that orders as the log does.
