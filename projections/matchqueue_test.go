@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -441,6 +444,42 @@ func TestABatchThatWasOvertakenCountsOnce(t *testing.T) {
 	})
 	if s := w.sweep(w.Acme); !worked || err != nil || s.Pending != 0 || s.Done != 2 || s.Recorded != 2 {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A client has 20,000 in the queue, and each of as many others one.
+func TestSomeOfALargeQueueAmongManySmallOnesAreFoundByTheirIDs(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	tx, err := w.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	for _, sql := range []string{
+		`INSERT INTO match_queue (client, user_id, position, event)
+		SELECT CASE WHEN n <= 20000 THEN 'large' ELSE 'small ' || n END, 'user ' || n, n, 'event' FROM generate_series(1, 40000) n`,
+		`ANALYZE match_queue`,
+		`SET LOCAL plan_cache_mode = force_generic_plan`,
+		`PREPARE done AS ` + projections.DoneQueued,
+	} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := tx.Query(t.Context(), `EXPLAIN EXECUTE done('large', '{user 1,user 2}', '{1,2}', 0)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `DEALLOCATE done`); err != nil {
+		t.Error(err)
+	}
+	if all := strings.Join(plan, "\n"); strings.Count(all, "Index Cond: ((client = $1) AND (user_id = ") != 2 {
+		t.Errorf("all are looked through:\n%s", all)
 	}
 }
 
