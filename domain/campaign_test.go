@@ -206,6 +206,10 @@ func TestCampaign(t *testing.T) {
 		"the currency stays after the start": {
 			given: []event.Event{drafted, started}, when: become("", func(t *event.CampaignTerms) { t.Currency = "USD" }), fault: "invalid", at: "/currency",
 		},
+		"a start after the end that stands is refused": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: terms(func(t *event.CampaignTerms) { t.EndsAt = at(time.Hour) })}},
+			when:  become("", func(t *event.CampaignTerms) { t.StartsAt, t.EndsAt = at(2*time.Hour), at(time.Hour) }), fault: "invalid", at: "/starts_at",
+		},
 		"an end in the past is refused": {
 			given: []event.Event{drafted, started}, when: become("", func(t *event.CampaignTerms) { t.EndsAt = at(0) }), fault: "invalid", at: "/ends_at",
 		},

@@ -53,7 +53,11 @@ func checkTerms(t, was event.CampaignTerms) (wrong []fault.Field) {
 		say("/ends_at", years)
 	}
 	if t.StartsAt != nil && t.EndsAt != nil && !t.EndsAt.After(*t.StartsAt) {
-		say("/ends_at", "must be after starts_at")
+		if sameTime(t.EndsAt, was.EndsAt) {
+			say("/starts_at", "must be before ends_at")
+		} else {
+			say("/ends_at", "must be after starts_at")
+		}
 	}
 	if t.FrequencyCap < 0 || t.FrequencyCap > maxFrequencyCap {
 		say("/frequency_cap", "must be from 1 to %d", maxFrequencyCap)
