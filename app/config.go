@@ -273,7 +273,7 @@ func webURL(value, example string) (*url.URL, error) {
 		return nil, nil
 	}
 	u, err := url.Parse(value)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, fmt.Errorf("must be an http or https URL, such as %s", example)
 	}
 	return u, nil

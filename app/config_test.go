@@ -65,7 +65,7 @@ func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
 			"kindred", "postgres://user:hunter2@host:port/kindred", "postgres://user:hunter2@host/kindred?sslmode=on",
 		},
 		"KINDRED_MASTER_KEY":                 {"hunter2", "m1:hunter2", "m1:" + strings.Repeat("A", 43) + "=,m1:" + strings.Repeat("A", 43) + "="},
-		"KINDRED_PUBLIC_URL":                 {"kindred.example.com", "https://a.example/?tenant=1", "https://a.example/?", "https://a.example/#top", "https://ada:hunter2@a.example"},
+		"KINDRED_PUBLIC_URL":                 {"kindred.example.com", "https://:8080", "https://a.example/?tenant=1", "https://a.example/?", "https://a.example/#top", "https://ada:hunter2@a.example"},
 		"KINDRED_METRICS_LISTEN":             {"9090", "127.0.0.1:8080"}, // which is where everything else is by default
 		"OTEL_EXPORTER_OTLP_ENDPOINT":        {"collector:4318", "localhost", "grpc://collector:4317", "http://"},
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"collector:4318/v1/traces", "/v1/traces"},
