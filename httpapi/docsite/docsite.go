@@ -69,6 +69,7 @@ type view struct {
 	Menu               []menuGroup
 	Headings           []heading // of the page, for the list beside it
 	Operations         []group   // of the API reference, in its place
+	Wide               bool      // no list stands beside it
 	Body               template.HTML
 }
 
@@ -111,7 +112,7 @@ func New(files fs.FS, contract *openapi3.T) (*Site, error) {
 		if page.path == home {
 			body += operationsIndex(groups)
 		}
-		if err := s.draw(view{Title: page.title, Path: page.path, Headings: page.headings, Body: body}); err != nil {
+		if err := s.draw(view{Title: page.title, Path: page.path, Headings: page.headings, Wide: page.wide, Body: body}); err != nil {
 			return nil, err
 		}
 		s.sections = append(s.sections, page.sections...)
@@ -120,7 +121,7 @@ func New(files fs.FS, contract *openapi3.T) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.draw(view{Title: "API reference", Path: reference, Operations: groups, Body: body}); err != nil {
+	if err := s.draw(view{Title: "API reference", Path: reference, Operations: groups, Wide: true, Body: body}); err != nil {
 		return nil, err
 	}
 	s.sections = append(s.sections, referenceSections(groups)...)

@@ -105,6 +105,17 @@ func TestTheMenuSaysWhereOneIs(t *testing.T) {
 	}
 }
 
+func TestAPageWithATableOfManyColumnsIsWide(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	for path, wide := range map[string]bool{"/docs/performance": true, "/docs/api": true, "/docs/operations": false} {
+		page := all[path]
+		if strings.Contains(page, "wide-page") != wide || strings.Contains(page, `class="toc"`) == wide || strings.Contains(page, `class="wide columns"`) != (path == "/docs/performance") {
+			t.Errorf("%s: a table of many columns has the width of the page, another has a list beside it", path)
+		}
+	}
+}
+
 func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	for path, page := range pages(t) {

@@ -39,6 +39,7 @@ type page struct {
 	title, path string
 	body        template.HTML
 	headings    []heading
+	wide        bool // it has a table of many columns
 	sections    []section
 }
 
@@ -92,6 +93,7 @@ func readPage(file string, source []byte) (*page, error) {
 		return nil, err
 	}
 	for node := tree.FirstChild(); node != nil; node = node.NextSibling() {
+		p.wide = p.wide || manyColumns(node)
 		title, isHeading := node.(*ast.Heading)
 		if !isHeading || title.Level > 3 || title.Level > 1 && isDecision(file) {
 			if len(p.sections) > 0 {
@@ -203,17 +205,26 @@ func plain(node ast.Node, source []byte) string {
 	return out.String()
 }
 
+// manyColumns tells a table that takes the whole width of its page.
+func manyColumns(node ast.Node) bool {
+	table, is := node.(*extast.Table)
+	return is && len(table.Alignments) >= 6
+}
+
 // wideTables lets a table that is wider than its page be moved by itself, and
 // code blocks be reached by the keyboard.
 type wideTables struct{}
 
 func (wideTables) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
-	r.Register(extast.KindTable, func(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
-		if entering {
-			_, err := w.WriteString("<div class=\"wide\" tabindex=\"0\"><table>\n")
-			return ast.WalkContinue, err
+	r.Register(extast.KindTable, func(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+		tag := "</table></div>\n"
+		switch {
+		case entering && manyColumns(node):
+			tag = "<div class=\"wide columns\" tabindex=\"0\"><table>\n"
+		case entering:
+			tag = "<div class=\"wide\" tabindex=\"0\"><table>\n"
 		}
-		_, err := w.WriteString("</table></div>\n")
+		_, err := w.WriteString(tag)
 		return ast.WalkContinue, err
 	})
 	r.Register(ast.KindFencedCodeBlock, func(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
