@@ -23,11 +23,12 @@ import (
 // into, or out of, so many segments as flips/user says.
 func BenchmarkSegments(b *testing.B) {
 	parsed := func(r readmodel.Reader) segments.Model { return segments.Model{Reader: r} }
+	folded := func(r readmodel.Reader) segments.Model { return segments.New(r).Folding(1000) }
 	for _, c := range []struct {
 		name    string
 		m       func(readmodel.Reader) segments.Model
 		created bool
-	}{{"kept", segments.New, false}, {"parsed", parsed, false}, {"new users", segments.New, true}} {
+	}{{"kept", segments.New, false}, {"parsed", parsed, false}, {"new users", segments.New, true}, {"new users, folded", folded, true}} {
 		b.Run(c.name, func(b *testing.B) {
 			w := newSegmentFixture(b)
 			w.model = c.m(w.Reader)

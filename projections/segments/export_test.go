@@ -9,5 +9,11 @@ func (m Model) Often() Model {
 	return m
 }
 
+// Folding is the model where changes are folded after so many events.
+func (m Model) Folding(events int) Model {
+	m.often = &folding{least: events, most: events, rotation: foldRotation}
+	return m
+}
+
 // Parsed says whether the rule that an event carries was parsed, and is kept.
 func (m Model) Parsed(by id.Event) bool { return m.rules.Get(by) != nil }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -52,17 +53,30 @@ func (m Model) folding() folding {
 	return folding{foldLeast, foldMost, foldRotation}
 }
 
-// members are the versions of which users became, or ceased to be, members.
-type members map[memberBlock]map[int64]bool
+// members are the versions of which users became, or ceased to be, members: by blocks, in the order in which they did.
+type members map[memberBlock]*[]memberBit
 
-type memberBlock struct{ version, block int }
+// memberBlock names a block of a version: as one number, which a map finds faster than two.
+type memberBlock int64
+
+func blockOf(version, block int) memberBlock { return memberBlock(version)<<32 | memberBlock(block) }
+
+func (b memberBlock) version() int { return int(b >> 32) }
+func (b memberBlock) block() int   { return int(b & math.MaxUint32) }
+
+type memberBit struct {
+	user uint16 // of its block
+	in   bool
+}
 
 func (m members) set(version int, user int64, in bool) {
-	at := memberBlock{version, int(user / usersPerBlock)}
-	if m[at] == nil {
-		m[at] = map[int64]bool{}
+	at := blockOf(version, int(user/usersPerBlock))
+	bits := m[at]
+	if bits == nil {
+		bits = new([]memberBit)
+		m[at] = bits
 	}
-	m[at][user%usersPerBlock] = in
+	*bits = append(*bits, memberBit{uint16(user % usersPerBlock), in})
 }
 
 // userChange is what an event changed of a user in the versions that serve: those that the
@@ -291,10 +305,7 @@ const blocksAtOnce = 4_096
 
 // writeMembers sets the bits of members.
 func (c *segmented) writeMembers(ctx context.Context, changed members) error {
-	at := slices.SortedFunc(maps.Keys(changed), func(a, b memberBlock) int {
-		return cmp.Or(cmp.Compare(a.version, b.version), cmp.Compare(a.block, b.block))
-	})
-	for some := range slices.Chunk(at, blocksAtOnce) {
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(changed)), blocksAtOnce) {
 		if err := c.writeBlocks(ctx, some, changed); err != nil {
 			return err
 		}
@@ -304,17 +315,16 @@ func (c *segmented) writeMembers(ctx context.Context, changed members) error {
 
 // writeBlocks sets the bits of members in some blocks. One without any is no row.
 func (c *segmented) writeBlocks(ctx context.Context, at []memberBlock, changed members) error {
-	version := func(b memberBlock) int { return b.version }
-	block := func(b memberBlock) int { return b.block }
+	version, block := memberBlock.version, memberBlock.block
 	rows, err := c.tx.Query(ctx, selectBlocks, string(c.client), readmodel.Column(at, version), readmodel.Column(at, block))
 	if err != nil {
 		return fmt.Errorf("read members of segments: %w", err)
 	}
 	blocks := map[memberBlock][]byte{}
-	var known memberBlock
+	var ofVersion, number int
 	var bits []byte
-	if _, err := pgx.ForEachRow(rows, []any{&known.version, &known.block, &bits}, func() error {
-		blocks[known] = bits
+	if _, err := pgx.ForEachRow(rows, []any{&ofVersion, &number, &bits}, func() error {
+		blocks[blockOf(ofVersion, number)] = bits
 		return nil
 	}); err != nil {
 		return fmt.Errorf("read members of segments: %w", err)
@@ -326,8 +336,8 @@ func (c *segmented) writeBlocks(ctx context.Context, at []memberBlock, changed m
 			bits = make([]byte, usersPerBlock/8)
 			blocks[b] = bits
 		}
-		for user, in := range changed[b] {
-			setBit(bits, user, in)
+		for _, bit := range *changed[b] {
+			setBit(bits, int64(bit.user), bit.in)
 		}
 		if slices.ContainsFunc(bits, func(some byte) bool { return some != 0 }) {
 			written = append(written, b)
@@ -345,7 +355,7 @@ func (c *segmented) writeBlocks(ctx context.Context, at []memberBlock, changed m
 	}
 	return readmodel.Do(ctx, c.tx, "write members of segments", writeBlocks, string(c.client), readmodel.Column(written, version), readmodel.Column(written, block),
 		readmodel.Column(written, func(b memberBlock) []byte { return blocks[b] }),
-		readmodel.Column(written, func(b memberBlock) bool { return c.versions[b.version].serves }))
+		readmodel.Column(written, func(b memberBlock) bool { return c.versions[b.version()].serves }))
 }
 
 // unfolded is how many more members versions have than their blocks and deltas say.
