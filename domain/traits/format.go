@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 )
@@ -159,25 +160,30 @@ func (f Format) parsed(text string) (float64, bool) {
 }
 
 // layouts are those of package time.
-func (f Format) layouts() []string {
-	switch f {
-	case FormatDayTime:
-		return []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 MST", "2006-01-02 15:04:05-07", "2006-01-02T15:04:05-0700", "2006-01-02 15:04:05-0700"}
-	case FormatYearDay:
-		return []string{"2006/1/2", "2006/1/2 15:04", "2006/1/2 15:04:05", "2006.1.2"}
-	case FormatDots:
-		return []string{"2.1.2006", "2.1.2006 15:04", "2.1.2006 15:04:05", "2.1.06"}
-	case FormatDayMonth:
-		return []string{"2/1/2006", "2/1/2006 15:04", "2/1/2006 15:04:05", "2-1-2006", "2/1/06"}
-	case FormatMonthDay:
-		return []string{"1/2/2006", "1/2/2006 15:04", "1/2/2006 15:04:05", "1/2/2006 3:04 PM", "1/2/2006 3:04:05 PM", "1-2-2006", "1/2/06"}
-	case FormatMonth:
-		return []string{"2006-01", "1/2006", "1-2006"}
-	case FormatDigits:
-		return []string{"20060102"}
+func (f Format) layouts() []string { return layouts()[f] }
+
+var layouts = sync.OnceValue(func() map[Format][]string {
+	at := func(days ...string) (all []string) { // alone first, as most are
+		for _, time := range []string{"", " 15:04", " 15:04:05", " 3:04 PM", " 3:04:05 PM"} {
+			for _, day := range days {
+				all = append(all, day+time)
+			}
+		}
+		return all
 	}
-	return nil
-}
+	return map[Format][]string{
+		FormatDayTime: {
+			"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 MST", "2006-01-02 15:04:05-07", "2006-01-02T15:04:05-0700", "2006-01-02 15:04:05-0700",
+			"2006-01-02 15:04:05 -07:00", "2006-01-02 3:04 PM", "2006-01-02 3:04:05 PM",
+		},
+		FormatYearDay:  at("2006/1/2", "2006.1.2"),
+		FormatDots:     at("2.1.2006", "2.1.06", "2. 1. 2006"),
+		FormatDayMonth: at("2/1/2006", "2-1-2006", "2/1/06"),
+		FormatMonthDay: at("1/2/2006", "1-2-2006", "1/2/06"),
+		FormatMonth:    {"2006-01", "1/2006", "1-2006"},
+		FormatDigits:   {"20060102"},
+	}
+})
 
 // members splits a list; what stands for nothing is left out, as are the brackets around
 // all and the quotes around each.

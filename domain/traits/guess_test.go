@@ -108,6 +108,10 @@ func exports() []exported {
 		{"d10", date(func(y, m, d int) string { return fmt.Sprintf("%02d.%02d.%02d", d, m, y%100) }), TypeDate, nil},
 		{"signup", date(func(y, m, _ int) string { return fmt.Sprintf("%d-%02d", y, m) }), TypeDate, nil},
 		{"doubtful", date(func(y, m, d int) string { return fmt.Sprintf("%02d/%02d/%d", 1+d%12, m, y) }), TypeExcluded, func(t Trait) bool { return t.Because == BecauseAmbiguous }},
+		{"d11", date(func(y, m, d int) string { return fmt.Sprintf("%d/%d/%02d %d:05", m, d, y%100, d%24) }), TypeDate, func(t Trait) bool { return t.Format == FormatMonthDay }},
+		{"d12", date(func(y, m, d int) string { return fmt.Sprintf("%02d.%02d.%02d 09:30", d, m, y%100) }), TypeDate, nil},
+		{"d13", date(func(y, m, d int) string { return fmt.Sprintf("%02d/%02d/%d 01:30 PM", d, m, y) }), TypeDate, func(t Trait) bool { return t.Format == FormatDayMonth }},
+		{"d14", date(func(y, m, d int) string { return fmt.Sprintf("%d-%02d-%02d 12:30:00 +02:00", y, m, d) }), TypeDate, nil},
 		{"year", func(r *rand.Rand, _ int) string { return fmt.Sprint(1950 + r.IntN(70)) }, TypeNumber, nil},
 		{"ended", func(r *rand.Rand, _ int) string {
 			y, m, d := day(r)
@@ -407,6 +411,10 @@ func TestQuantitiesAndDatesAreReadAsPeopleWriteThem(t *testing.T) {
 		{FormatWeek, "2021-W54", math.NaN()},
 		{FormatMonth, "03/2021", day - 3},
 		{FormatDayTime, "2021-03-04 06:00:00.5+00", day + 0.25 + 0.5/86400},
+		{FormatMonthDay, "3/4/21 18:00", day + 0.75},
+		{FormatDayMonth, "04/03/2021 06:00 PM", day + 0.75},
+		{FormatDots, "4. 3. 2021", day},
+		{FormatDayTime, "2021-03-04 06:00:00 +02:00", day + 4.0/24},
 		{FormatUnix, "1614816000", day},
 	} {
 		v, ok := Trait{Type: TypeNumber, Format: c.format, Rules: Rules}.convert(Value{Kind: Text, Text: c.text})
