@@ -93,8 +93,11 @@ func (f Format) read(v Value) Value {
 			return Value{Path: v.Path, Kind: Text, Text: numberText(v.Number)}
 		}
 	case FormatCommas, FormatSemicolons, FormatBars, FormatLines:
-		if v.Kind == Text {
+		switch v.Kind {
+		case Text:
 			return Value{Path: v.Path, Kind: Set, Set: f.members(v.Text)}
+		case Number: // 7 beside "3, 8"
+			return Value{Path: v.Path, Kind: Set, Set: []string{numberText(v.Number)}}
 		}
 	case FormatLatLon, FormatPoint:
 		if _, ok := PlaceAt(v.Number, v.Lon); ok && v.Pair && f == FormatLatLon {

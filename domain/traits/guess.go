@@ -186,10 +186,10 @@ func (t *Trait) ofNumbers(known []Value) {
 		}
 	}
 	switch {
-	case !whole:
+	case !whole && !namesCode(last): // version 1.10 is not 1.1, and the sizes of codes mean nothing
 	case n >= fewestToJudge && (distinct*100 >= n*98 && equallyLong(numbers) || distinct == n && namesSomebody(last) && dealtOut(numbers)):
 		t.Type, t.Because = TypeExcluded, BecauseIdentifier
-	case namesKey(last) || namesCode(t.Path):
+	case namesKey(t.Path) || namesCode(t.Path):
 		t.Type, t.Format, t.Because = TypeCategory, FormatCode, BecauseCode
 		if !shared(distinct, n) {
 			t.Type, t.Format = TypeExcluded, ""
@@ -201,7 +201,6 @@ func (t *Trait) ofNumbers(known []Value) {
 // that can be compared.
 func (t *Trait) ofTexts(known []Value) {
 	texts, distinct := countKinds(known)[Text], distinctTexts(known)
-	last := lastWord(t.Path)
 	identifies := namesIdentifier(t.Path, len(known))
 	if identifies && distinct*10 >= len(known)*9 {
 		t.Because = BecauseIdentifier
@@ -230,17 +229,20 @@ func (t *Trait) ofTexts(known []Value) {
 		t.Type, t.Format, t.Because = TypeGeo, f, BecauseFormat
 		return
 	}
-	if texts*100 < len(known)*enough {
-		if code := namesKey(last) || namesCode(t.Path); code && shared(distinct, len(known)) {
-			t.Type, t.Format, t.Because = TypeCategory, FormatCode, BecauseCode
-		}
-		return
-	}
 	for _, f := range listFormats() {
 		if f.lists(known, distinct) {
 			t.Type, t.Format, t.Because = TypeSet, f, BecauseFormat
 			return
 		}
+	}
+	if texts*100 < len(known)*enough {
+		switch code := namesKey(t.Path) || namesCode(t.Path); {
+		case code && shared(distinct, len(known)):
+			t.Type, t.Format, t.Because = TypeCategory, FormatCode, BecauseCode
+		case distinct <= fewLevels && distinct*2 <= len(known): // 0, 1, 2 and 3+
+			t.Type, t.Format, t.Because = TypeCategory, FormatCode, BecauseFewLevels
+		}
+		return
 	}
 	switch {
 	case distinct == len(known) && distinct >= fewestToJudge && (!slices.ContainsFunc(known, mayRepeat) || areNumbered(known)):
@@ -573,7 +575,7 @@ func (f Format) lists(known []Value, distinct int) bool {
 	}
 	members, held, long := map[string]struct{}{}, 0, 0
 	for _, v := range known {
-		for _, member := range f.members(v.Text) {
+		for _, member := range f.read(v).Set {
 			members[member] = struct{}{}
 			held++
 			if len(member) > 30 || strings.Count(member, " ") > 3 {
@@ -594,9 +596,11 @@ func (f Format) separates(known []Value) (n int) {
 	return n
 }
 
+const fewLevels = 50
+
 // shared tells few levels from free text.
 func shared(distinct, n int) bool {
-	few := distinct <= 50 || distinct*5 <= n
+	few := distinct <= fewLevels || distinct*5 <= n
 	repeated := n < 50 || distinct*2 <= n
 	return few && repeated
 }
@@ -646,23 +650,35 @@ func lastWord(path string) string {
 }
 
 // namesKey: what the last word of a path names is a key, of something else where it
-// is repeated.
-func namesKey(word string) bool {
-	return slices.Contains([]string{"id", "ids", "uid", "uuid", "guid", "identifier", "key"}, word)
+// is repeated. customerid and id_client are keys; other words end so, too: paid, snelheid.
+func namesKey(path string) bool {
+	last := lastWord(path)
+	if slices.Contains([]string{"id", "ids", "uid", "uuid", "guid", "identifier", "key"}, last) {
+		return true
+	}
+	before, glued := strings.CutSuffix(last, "id")
+	if !glued {
+		before, glued = strings.CutPrefix(strings.Join(words(path), ""), "id")
+	}
+	return glued && (namesSomebody(before) || slices.Contains([]string{
+		"account", "article", "artikel", "brand", "campaign", "category", "city", "company", "contact", "country", "cust", "department", "device", "emp", "event",
+		"group", "item", "lead", "location", "owner", "parent", "payment", "place", "post", "product", "produit", "producto", "produto", "produkt", "region",
+		"school", "session", "shop", "site", "state", "store", "supplier", "team", "transaction", "vendor", "visitor",
+	}, before))
 }
 
 // namesIdentifier: what the last word of a path names is an identifier where nearly
 // all differ. Some words have other meanings and need many values; last_login is a time.
 func namesIdentifier(path string, values int) bool {
 	word := lastWord(path)
-	if namesKey(word) || slices.Contains([]string{
+	if namesKey(path) || slices.Contains([]string{
 		"isbn", "ean", "upc", "gtin", "sku", "imei", "iban", "bic", "ssn", "vat", "phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "msisdn",
 		"serial", "hash", "token", "email", "url", "username", "matricule",
 	}, word) {
 		return true
 	}
-	return values >= fewestToJudge && !namesTime(path) && (strings.HasSuffix(word, "nummer") || strings.HasSuffix(word, "number") || slices.Contains([]string{
-		"ref", "reference", "nr", "no", "num", "numero", "index", "row", "account", "login", "seq", "sequence", "unnamed",
+	return values >= fewestToJudge && !namesTime(path) && (strings.HasSuffix(word, "nummer") || strings.HasSuffix(word, "number") || strings.HasSuffix(word, "nr") || slices.Contains([]string{
+		"ref", "reference", "no", "num", "numero", "index", "row", "account", "login", "seq", "sequence", "unnamed",
 	}, word))
 }
 
@@ -677,11 +693,9 @@ func namesSomebody(word string) bool {
 
 // namesCode: numbers of such a name are codes, of which one is no more than another.
 func namesCode(path string) bool {
-	named := words(path)
-	joined := strings.Join(named, "")
-	return slices.ContainsFunc(named, func(w string) bool {
-		return slices.Contains([]string{"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl", "code", "codes", "version", "release", "nace", "naics", "sic", "fips", "mcc", "icd"}, w)
-	}) || strings.HasSuffix(joined, "zipcode") || strings.HasSuffix(joined, "postalcode")
+	return slices.ContainsFunc(words(path), func(w string) bool {
+		return strings.HasSuffix(w, "code") || slices.Contains([]string{"zip", "postal", "plz", "postleitzahl", "codes", "codigo", "código", "codice", "version", "release", "nace", "naics", "sic", "fips", "mcc", "icd"}, w)
+	})
 }
 
 func namesTime(path string) bool {

@@ -61,6 +61,21 @@ func exports() []exported {
 		{"contact", func(r *rand.Rand, _ int) string { return fmt.Sprint(491_510_000_000 + r.Int64N(1e7)) }, TypeExcluded, nil},
 		{"call", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("+49 151 %07d", r.IntN(1e7))) }, TypeExcluded, func(t Trait) bool { return t.Because == BecauseIdentifier }},
 		{"flat", func(r *rand.Rand, _ int) string { return text(fmt.Sprintf("%d%c", 1+r.IntN(9), 'A'+r.IntN(4))) }, TypeCategory, nil},
+		{"customerid", func(_ *rand.Rand, i int) string { return fmt.Sprint(1_000_003 * (i + 1) % 9_999_991) }, TypeExcluded, nil},
+		{"id_client", func(_ *rand.Rand, i int) string { return fmt.Sprint(1_000_003 * (i + 1) % 9_999_991) }, TypeExcluded, nil},
+		{"kundennr", func(_ *rand.Rand, i int) string { return fmt.Sprint(1_000_003 * (i + 1) % 9_999_991) }, TypeExcluded, nil},
+		{"storeid", func(r *rand.Rand, _ int) string { return fmt.Sprint(100 + r.IntN(12)) }, TypeCategory, nil},
+		{"regioncode", func(r *rand.Rand, _ int) string { return fmt.Sprint(1 + r.IntN(40)) }, TypeCategory, nil},
+		{"app_version", func(r *rand.Rand, _ int) string { return []string{"1.1", "1.2", "2.0"}[r.IntN(3)] }, TypeCategory, nil},
+		{"paid", func(r *rand.Rand, _ int) string { return fmt.Sprint(1000 + r.IntN(900_000)) }, TypeNumber, nil},
+		{"snelheid", func(r *rand.Rand, _ int) string { return fmt.Sprint(1000 + r.IntN(900_000)) }, TypeNumber, nil},
+		{"idle", func(r *rand.Rand, _ int) string { return fmt.Sprint(1000 + r.IntN(900_000)) }, TypeNumber, nil},
+		// numbers among words
+		{"cars", func(r *rand.Rand, _ int) string { return []string{"0", "1", "2", `"3+"`}[r.IntN(4)] }, TypeCategory, func(t Trait) bool { return t.Distinct == 4 }},
+		{"clothes", func(r *rand.Rand, _ int) string { return []string{"38", "40", `"S"`, `"M"`}[r.IntN(4)] }, TypeCategory, nil},
+		{"income_or_not", func(r *rand.Rand, _ int) string {
+			return sometimes(r, 0.2, text("refused"), fmt.Sprint(20_000+r.IntN(90_000)))
+		}, TypeExcluded, func(t Trait) bool { return t.Because == BecauseMixed }},
 		// sentinels
 		{"age", func(r *rand.Rand, _ int) string { return sometimes(r, 0.05, "-1", fmt.Sprint(18+r.IntN(70))) }, TypeNumber, max100},
 		{"height_cm", func(r *rand.Rand, _ int) string { return sometimes(r, 0.05, "999", fmt.Sprint(150+r.IntN(50))) }, TypeNumber, func(t Trait) bool { return t.Numbers.Max < 250 }},
@@ -166,6 +181,9 @@ func exports() []exported {
 		{"hobbies", func(r *rand.Rand, _ int) string { return some(r, hobbies, ", ") }, TypeSet, func(t Trait) bool { return t.Distinct == len(hobbies) }},
 		{"tags", func(r *rand.Rand, _ int) string { return some(r, hobbies, ";") }, TypeSet, nil},
 		{"genres", func(r *rand.Rand, _ int) string { return some(r, hobbies, "|") }, TypeSet, nil},
+		{"topics", func(r *rand.Rand, _ int) string {
+			return []string{fmt.Sprint(10 + r.IntN(9)), text(fmt.Sprintf("%d, %d, %d", 10+r.IntN(3), 13+r.IntN(3), 16+r.IntN(3)))}[r.IntN(2)]
+		}, TypeSet, func(t Trait) bool { return t.Distinct == 9 && t.Known == 600 }},
 		{"place", func(r *rand.Rand, _ int) string {
 			return text([]string{"Berlin, Germany", "Paris, France", "Rome, Italy", "Oslo, Norway"}[r.IntN(4)])
 		}, TypeCategory, nil},
