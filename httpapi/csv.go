@@ -81,6 +81,8 @@ func (c *csvLines) next() error {
 	}
 	fields, err := c.parse(record)
 	switch {
+	case c.columns == nil && (!utf8.Valid(record) || bytes.IndexByte(record, 0) >= 0): // UTF-16 has lone CRs, too
+		return badCSV("The file is not text in UTF-8. Save it as CSV UTF-8.")
 	case c.columns == nil && bytes.Count(record, []byte("\r")) > bytes.Count(record, []byte("\r\n")): // all of the file may be one line
 		return badCSV("The lines of the file end with CR alone. Save it with LF or CRLF at the end of each.")
 	case c.columns == nil && err != nil:
@@ -185,11 +187,7 @@ func (c *csvLines) parse(record []byte) ([]string, error) {
 		c.comma = separator(record)
 	}
 	c.one.Reset(bytes.NewReader(record))
-	in := csv.NewReader(c.one)
-	in.Comma = c.comma
-	in.TrimLeadingSpace = c.comma != '\t' // which is a space itself, so that empty fields would go
-	in.FieldsPerRecord = -1
-	fields, err := in.Read()
+	fields, err := split(c.one, c.comma)
 	var broken *csv.ParseError
 	switch {
 	case errors.As(err, &broken):
@@ -208,15 +206,31 @@ func badCSV(format string, arguments ...any) error {
 	return fault.New(fault.Unreadable, "invalid_csv", format, arguments...)
 }
 
+// split reads one record.
+func split(record io.Reader, comma rune) ([]string, error) {
+	in := csv.NewReader(record)
+	in.Comma = comma
+	in.TrimLeadingSpace = comma != '\t' // which is a space itself, so that empty fields would go
+	in.FieldsPerRecord = -1
+	return in.Read()
+}
+
 // separator is what stands between the names of a header: a spreadsheet writes ; where the comma
-// stands before decimals.
+// stands before decimals. Names may hold others ("sales; net"), so it is the first that sets
+// external_id apart; where none does, the first that is there, to say what is wrong.
 func separator(header []byte) rune {
-	for _, comma := range ",;\t" {
+	first := ','
+	for _, comma := range "\t;," {
 		if bytes.ContainsRune(header, comma) {
+			first = comma
+		}
+	}
+	for _, comma := range ",;\t" {
+		if names, err := split(bytes.NewReader(header), comma); err == nil && slices.Contains(names, ExternalIDColumn) {
 			return comma
 		}
 	}
-	return ','
+	return first
 }
 
 // header checks the names of columns.
@@ -226,7 +240,11 @@ func header(names []string) ([]string, error) {
 	}
 	if !slices.Contains(names, ExternalIDColumn) {
 		const told = 20
-		return nil, badCSV("The header has no column that is spelled %s. It has %d: %.40q.", ExternalIDColumn, len(names), names[:min(len(names), told)])
+		hint := ""
+		if len(names) == 1 {
+			hint = " Fields stand between commas, semicolons or tabs."
+		}
+		return nil, badCSV("The header has no column that is spelled %s. It has %d: %.40q.%s", ExternalIDColumn, len(names), names[:min(len(names), told)], hint)
 	}
 	seen := map[string]int{}
 	for i, name := range names {
@@ -237,7 +255,7 @@ func header(names []string) ([]string, error) {
 			return nil, badCSV("The name of the column %d of the header has %d bytes, and may have %d.", i+1, len(name), MaxColumnName)
 		}
 		if at, twice := seen[name]; twice {
-			return nil, badCSV("The columns %d and %d of the header have one name.", at+1, i+1)
+			return nil, badCSV("The columns %d and %d of the header have one name, %q.", at+1, i+1, name)
 		}
 		seen[name] = i
 	}

@@ -71,6 +71,8 @@ func TestEachRecordOfCSVIsAUserOnItsLine(t *testing.T) {
 			[]string{"", `{"external_id":"u1","traits":{"age":40,"spend":"1.234,5"}}`, "\x1aline 3 has 4 columns, and the header 3"},
 		},
 		"tabs":                               {"external_id\ta\tb\nu1\t\tx;y\n", []string{"", `{"external_id":"u1","traits":{"b":"x;y"}}`}},
+		"commas in names between semicolons": {"\"sales, net\";external_id;town, land\n1,5;u1;\n", []string{"", `{"external_id":"u1","traits":{"sales, net":"1,5"}}`}},
+		"semicolons in names between tabs":   {"external_id\ta;b\nu1\tx\n", []string{"", `{"external_id":"u1","traits":{"a;b":"x"}}`}},
 		"a semicolon where there are commas": {"external_id,a;b\nu1,x;y\n", []string{"", `{"external_id":"u1","traits":{"a;b":"x;y"}}`}},
 		"what is no text":                    {"external_id,a\nu1,\xff\nu2,1\n", []string{"", "\x1aline 2 is not UTF-8: save the file as CSV UTF-8", `{"external_id":"u2","traits":{"a":1}}`}},
 		"a header alone":                     {"external_id,a\n", []string{""}},
@@ -87,11 +89,16 @@ func TestAFileOfCSVWithoutAUsableHeaderIsRefused(t *testing.T) {
 	for file, detail := range map[string]string{
 		"":                        "The file has no header",
 		"External_ID;b\n":         `has no column that is spelled external_id. It has 2: ["External_ID" "b"].`,
-		"external_id,a,a\n":       "columns 2 and 3 of the header have one name",
+		"external_id|b\n":         `It has 1: ["external_id|b"]. Fields stand between commas, semicolons or tabs.`,
+		"external_id,a,a\n":       `columns 2 and 3 of the header have one name, "a"`,
 		"external_id,\n":          "column 2 of the header has no name",
 		"external_id,\"a\n":       "cannot be read",
 		"external_id,age\rx3,3\r": "Save it with LF or CRLF",
 		"external_id\rx3\r\"x\n":  "Save it with LF or CRLF",
+		// What a spreadsheet calls Unicode text, and text of an older one.
+		"\xff\xfee\x00x\x00;\x00\r\x00\n\x00":            "not text in UTF-8. Save it as CSV UTF-8",
+		"e\x00x\x00;\x00\r\x00\n\x00":                    "not text in UTF-8",
+		"external_id,stra\xdfe\r\n":                      "not text in UTF-8",
 		"external_id" + strings.Repeat("\rx", maxRecord): "Save it with LF or CRLF",
 		"external_id" + strings.Repeat(",", 1024) + "\n": "1025 columns",
 		// Each line would repeat it: 400 KB of a file were 800 MB of users.

@@ -965,14 +965,14 @@ export class UsersAPI {
    *
    * One JSON object with `external_id` and `traits` a line, or CSV whose first line names the
    * traits, applied as it streams in. A line that is refused does not stop the rest. In CSV, whose
-   * fields stand between commas, or between semicolons or tabs where the first line has no comma, a
-   * column is called `external_id`; spaces before a field that is not in quotes are passed over,
-   * but between tabs; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up
-   * to 15 digits, and lists and objects of JSON are those, everything else is text, in which a line
-   * break CRLF becomes LF. It takes no `Idempotency-Key`: a repetition leaves the users as its
-   * lines say, and costs the work again; with `async` it is an import of its own. With `async` the
-   * lines are kept, sealed, until they are applied in the background, a client's imports one after
-   * the other; who is erased meanwhile is not brought back.
+   * fields stand between commas, semicolons or tabs, the first of them that sets a column
+   * `external_id` apart; spaces before a field that is not in quotes are passed over, but between
+   * tabs; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up to 15 digits,
+   * and lists and objects of JSON are those, everything else is text, in which a line break CRLF
+   * becomes LF. It takes no `Idempotency-Key`: a repetition leaves the users as its lines say, and
+   * costs the work again; with `async` it is an import of its own. With `async` the lines are kept,
+   * sealed, until they are applied in the background, a client's imports one after the other; who
+   * is erased meanwhile is not brought back.
    *
    * `POST /api/v1/users/import`
    */
@@ -985,14 +985,14 @@ export class UsersAPI {
    *
    * One JSON object with `external_id` and `traits` a line, or CSV whose first line names the
    * traits, applied as it streams in. A line that is refused does not stop the rest. In CSV, whose
-   * fields stand between commas, or between semicolons or tabs where the first line has no comma, a
-   * column is called `external_id`; spaces before a field that is not in quotes are passed over,
-   * but between tabs; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up
-   * to 15 digits, and lists and objects of JSON are those, everything else is text, in which a line
-   * break CRLF becomes LF. It takes no `Idempotency-Key`: a repetition leaves the users as its
-   * lines say, and costs the work again; with `async` it is an import of its own. With `async` the
-   * lines are kept, sealed, until they are applied in the background, a client's imports one after
-   * the other; who is erased meanwhile is not brought back.
+   * fields stand between commas, semicolons or tabs, the first of them that sets a column
+   * `external_id` apart; spaces before a field that is not in quotes are passed over, but between
+   * tabs; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up to 15 digits,
+   * and lists and objects of JSON are those, everything else is text, in which a line break CRLF
+   * becomes LF. It takes no `Idempotency-Key`: a repetition leaves the users as its lines say, and
+   * costs the work again; with `async` it is an import of its own. With `async` the lines are kept,
+   * sealed, until they are applied in the background, a client's imports one after the other; who
+   * is erased meanwhile is not brought back.
    *
    * It returns once the lines are received; they are applied behind.
    *
