@@ -10,6 +10,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -300,12 +301,19 @@ func valueOf(field string) []byte {
 	switch {
 	case field == "true" || field == "false" || field == "null":
 		return []byte(field)
-	case number.MatchString(field) && digits(field) <= exactDigits:
+	case number.MatchString(field) && (digits(field) <= exactDigits || printed(field)):
 		return []byte(field)
 	case (field[0] == '[' || field[0] == '{') && json.Valid([]byte(field)) && !strings.ContainsAny(field, "\r\n"):
 		return []byte(field)
 	}
 	return quoted(field)
+}
+
+// printed tells 0.30000000000000004, as programs write a decimal that is read as the same, from what has
+// digits that no double has. A whole number of as many digits is an identifier mostly, and stays a text with others of its kind.
+func printed(field string) bool {
+	x, err := strconv.ParseFloat(field, 64)
+	return err == nil && strings.Contains(field, ".") && (strconv.FormatFloat(x, 'f', -1, 64) == field || strconv.FormatFloat(x, 'e', -1, 64) == field)
 }
 
 // CSVField is a JSON value as a field that valueOf reads as the same, but for texts that look

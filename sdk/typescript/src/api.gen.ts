@@ -897,8 +897,8 @@ export class UsersAPI {
    * them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
    * more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are
    * as they are: a spreadsheet may take what begins with `=` for a formula, and an import takes a
-   * text such as `31` or `true` for what it looks like, an empty one for none, and a number of more
-   * than 15 digits for a text; JSON keeps the types.
+   * text such as `31` or `true` for what it looks like, an empty one for none, and a whole number
+   * of more than 15 digits for a text; JSON keeps the types.
    *
    * It fetches a page at a time.
    *
@@ -917,8 +917,8 @@ export class UsersAPI {
    * them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
    * more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are
    * as they are: a spreadsheet may take what begins with `=` for a formula, and an import takes a
-   * text such as `31` or `true` for what it looks like, an empty one for none, and a number of more
-   * than 15 digits for a text; JSON keeps the types.
+   * text such as `31` or `true` for what it looks like, an empty one for none, and a whole number
+   * of more than 15 digits for a text; JSON keeps the types.
    *
    * It fetches one page.
    *
@@ -937,8 +937,8 @@ export class UsersAPI {
    * them has, lists and objects as JSON. No other parameter is taken then. Where it cannot be, for
    * more than 1,023 traits or one named `external_id`, the answer is 409 `not_as_csv`. Fields are
    * as they are: a spreadsheet may take what begins with `=` for a formula, and an import takes a
-   * text such as `31` or `true` for what it looks like, an empty one for none, and a number of more
-   * than 15 digits for a text; JSON keeps the types.
+   * text such as `31` or `true` for what it looks like, an empty one for none, and a whole number
+   * of more than 15 digits for a text; JSON keeps the types.
    *
    * It streams all of them as CSV, with a line of names, as they are: a spreadsheet may take what
    * begins with `=` for a formula.
@@ -968,11 +968,12 @@ export class UsersAPI {
    * fields stand between commas, semicolons or tabs, the first of them that sets a column
    * `external_id` apart; spaces before a field that is not in quotes are passed over, but between
    * tabs; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up to 15 digits,
-   * and lists and objects of JSON are those, everything else is text, in which a line break CRLF
-   * becomes LF. It takes no `Idempotency-Key`: a repetition leaves the users as its lines say, and
-   * costs the work again; with `async` it is an import of its own. With `async` the lines are kept,
-   * sealed, until they are applied in the background, a client's imports one after the other; who
-   * is erased meanwhile is not brought back.
+   * decimals of more as programs print them (`0.30000000000000004`), and lists and objects of JSON
+   * are those, everything else is text, in which a line break CRLF becomes LF. It takes no
+   * `Idempotency-Key`: a repetition leaves the users as its lines say, and costs the work again;
+   * with `async` it is an import of its own. With `async` the lines are kept, sealed, until they
+   * are applied in the background, a client's imports one after the other; who is erased meanwhile
+   * is not brought back.
    *
    * `POST /api/v1/users/import`
    */
@@ -988,11 +989,12 @@ export class UsersAPI {
    * fields stand between commas, semicolons or tabs, the first of them that sets a column
    * `external_id` apart; spaces before a field that is not in quotes are passed over, but between
    * tabs; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up to 15 digits,
-   * and lists and objects of JSON are those, everything else is text, in which a line break CRLF
-   * becomes LF. It takes no `Idempotency-Key`: a repetition leaves the users as its lines say, and
-   * costs the work again; with `async` it is an import of its own. With `async` the lines are kept,
-   * sealed, until they are applied in the background, a client's imports one after the other; who
-   * is erased meanwhile is not brought back.
+   * decimals of more as programs print them (`0.30000000000000004`), and lists and objects of JSON
+   * are those, everything else is text, in which a line break CRLF becomes LF. It takes no
+   * `Idempotency-Key`: a repetition leaves the users as its lines say, and costs the work again;
+   * with `async` it is an import of its own. With `async` the lines are kept, sealed, until they
+   * are applied in the background, a client's imports one after the other; who is erased meanwhile
+   * is not brought back.
    *
    * It returns once the lines are received; they are applied behind.
    *
