@@ -26,17 +26,20 @@ func (e environ) importCommand() *cobra.Command {
 		Use:   "import FILE",
 		Short: "Create or change the users of a file",
 		Long: `Streams a file to the service, which takes each line by itself: a line that is wrong costs the others
-nothing, and is told with its number. A .csv file names the traits in its first line, and has a
+nothing, and is told with its number. A .csv or .tsv file names the traits in its first line, and has a
 column external_id; a .ndjson file has an object a line. A dash reads standard input.`,
 		Example: `  kindred users import people.csv
   kindred users import people.ndjson --mode replace --json
   gunzip -c people.csv.gz | kindred users import - --format csv`,
 		Args: cobra.ExactArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return []string{"csv", "ndjson"}, cobra.ShellCompDirectiveFilterFileExt
+			return []string{"csv", "tsv", "ndjson"}, cobra.ShellCompDirectiveFilterFileExt
 		},
 	}, func(ctx context.Context, c *call) error {
 		kind := cmp.Or(format, strings.TrimPrefix(strings.ToLower(filepath.Ext(c.args[0])), "."))
+		if kind == "tsv" && format == "" {
+			kind = "csv" // with tabs
+		}
 		switch {
 		case kind == "csv" || kind == "ndjson":
 			return c.importUsers(ctx, c.args[0], kind, mode)

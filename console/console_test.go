@@ -388,7 +388,7 @@ func TestADownloadThatIsRefusedIsAPage(t *testing.T) {
 func TestTheHeaderOfAFileIsNotCounted(t *testing.T) {
 	t.Parallel()
 	pages := pagesOf(t)
-	for file, to := range map[string]string{"people.csv": "/console/imports/imp_1?csv=1", "people.ndjson": "/console/imports/imp_1"} {
+	for file, to := range map[string]string{"people.csv": "/console/imports/imp_1?csv=1", "people.TSV": "/console/imports/imp_1?csv=1", "people.ndjson": "/console/imports/imp_1"} {
 		var body bytes.Buffer
 		form := multipart.NewWriter(&body)
 		if _, err := form.CreateFormFile("file", file); err != nil {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 
 	kindred "kindred/sdk/go"
@@ -69,7 +70,7 @@ func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
 		if part.FormName() != "file" || part.FileName() == "" {
 			continue
 		}
-		if strings.HasSuffix(strings.ToLower(part.FileName()), ".csv") {
+		if kind := strings.ToLower(path.Ext(part.FileName())); kind == ".csv" || kind == ".tsv" {
 			return part, []kindred.Option{kindred.WithCSV()}, nil
 		}
 		return part, nil, nil

@@ -261,12 +261,14 @@ func TestUsersAreImportedFromAFileAndAPipe(t *testing.T) {
 	if out := sh.must("users", "import", file); out != "500 created, 0 updated, 0 refused\n" {
 		t.Errorf("printed %q", out)
 	}
-	table := filepath.Join(t.TempDir(), "people.CSV")
-	if err := os.WriteFile(table, []byte("external_id,age\nu1,5\nnew,6\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := asJSON[kindred.ImportResult](t, sh.must("users", "import", table, "--json")); got.Created != 1 || got.Updated != 1 || got.Failed != 0 {
-		t.Errorf("of CSV: %+v", got)
+	for name, content := range map[string]string{"people.CSV": "external_id,age\nu1,5\nnew,6\n", "people.tsv": "external_id\tage\nu1\t5\nother\t6\n"} {
+		table := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(table, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := asJSON[kindred.ImportResult](t, sh.must("users", "import", table, "--json")); got.Created != 1 || got.Updated != 1 || got.Failed != 0 {
+			t.Errorf("of %s: %+v", name, got)
+		}
 	}
 	var out, errs bytes.Buffer
 	wrong := strings.NewReader(`{"external_id":"u0","traits":{"age":3}}` + "\nnonsense\n" + `{"external_id":"","traits":{}}` + "\n")
