@@ -155,11 +155,21 @@ func (f Format) parsed(text string) (float64, bool) {
 		return 0, false // a failed parse is dear
 	}
 	for _, layout := range f.layouts() {
-		if at, err := time.Parse(layout, text); err == nil && at.Year() >= 1000 {
+		if at, ok := parsedAs(layout, text); ok {
 			return daysOf(at), true
 		}
 	}
 	return 0, false
+}
+
+// parsedAs reads a time by a layout of package time. A year of two digits is one from 1950 to 2049, as
+// spreadsheets take it: package time turns at 1969, and who was born in 1968 would be so in 2068.
+func parsedAs(layout, text string) (time.Time, bool) {
+	at, err := time.Parse(layout, text)
+	if err == nil && at.Year() >= 2050 && !strings.Contains(layout, "2006") {
+		at = at.AddDate(-100, 0, 0)
+	}
+	return at, err == nil && at.Year() >= 1000
 }
 
 // layouts are those of package time.

@@ -83,8 +83,7 @@ func named(text string) (float64, bool) {
 		}
 	}
 	for _, of := range clockLayouts() {
-		at, err := time.Parse(layout+of, day+" "+strconv.Itoa(int(month))+" "+year+" "+clock)
-		if err == nil && at.Year() >= 1000 {
+		if at, ok := parsedAs(layout+of, day+" "+strconv.Itoa(int(month))+" "+year+" "+clock); ok {
 			return daysOf(at), true
 		}
 	}
