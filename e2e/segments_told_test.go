@@ -167,29 +167,29 @@ func TestARuleThatIsTriedSaysWhatSetsThemApart(t *testing.T) {
 		}
 		return found
 	}
-	rule := map[string]any{"rule": `traits.plan == "pro"`}
-	if got := apart(rule); len(got) != 0 {
-		t.Errorf("before traits were learnt: %+v", got)
+	told := func() {
+		rule := map[string]any{"rule": `traits.plan == "pro"`}
+		preview := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": "traits.plam == \"pro\""}))
+		if len(preview.Warnings) != 1 || preview.Warnings[0].Column != 7 || !strings.HasSuffix(preview.Warnings[0].Detail, "Did you mean traits.plan?") {
+			t.Errorf("warned of %+v", preview.Warnings)
+		}
+		if out := newShell(t, shared(t).URL, a.createAPIKey("admin").RawKey).must("segments", "preview", `traits.age > "20"`); !strings.Contains(out, "  line 1, column 7: traits.age holds numbers") {
+			t.Errorf("on the command line: %s", out)
+		}
+		if got := apart(rule); len(got) != 3 || *got["city"].Level != "Turin" || got["city"].NamedValue != 1 || got["city"].OverallValue != .5 || got["age"].NamedValue < 50 || got["age"].Effect <= 0 {
+			t.Errorf("set apart by %+v", got)
+		}
+		rule["consent_layer_id"] = layer.ID
+		if got := apart(rule); len(got) != 2 || got["age"].Path == "" || got["plan"].Path == "" {
+			t.Errorf("under a layer set apart by %+v", got)
+		}
+		if got := apart(map[string]any{"rule": "has(traits.nothing)"}); len(got) != 0 {
+			t.Errorf("nobody is set apart by %+v", got)
+		}
 	}
+	told()
 	a.get("/api/v1/traits") // learns them
-	testkit.Eventually(t, "traits are learnt", func() bool { return len(apart(rule)) > 0 })
-	preview := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": "traits.plam == \"pro\""}))
-	if len(preview.Warnings) != 1 || preview.Warnings[0].Column != 7 || !strings.HasSuffix(preview.Warnings[0].Detail, "Did you mean traits.plan?") {
-		t.Errorf("warned of %+v", preview.Warnings)
-	}
-	if out := newShell(t, shared(t).URL, a.createAPIKey("admin").RawKey).must("segments", "preview", `traits.age > "20"`); !strings.Contains(out, "  line 1, column 7: traits.age holds numbers") {
-		t.Errorf("on the command line: %s", out)
-	}
-	if got := apart(rule); len(got) != 3 || *got["city"].Level != "Turin" || got["city"].NamedValue != 1 || got["city"].OverallValue != .5 || got["age"].NamedValue < 50 || got["age"].Effect <= 0 {
-		t.Errorf("set apart by %+v", got)
-	}
-	rule["consent_layer_id"] = layer.ID
-	if got := apart(rule); len(got) != 2 || got["age"].Path == "" || got["plan"].Path == "" {
-		t.Errorf("under a layer set apart by %+v", got)
-	}
-	if got := apart(map[string]any{"rule": "has(traits.nothing)"}); len(got) != 0 {
-		t.Errorf("nobody is set apart by %+v", got)
-	}
+	told()
 }
 
 // A moment of the past has the segments of then, and a rule can be tried on it.

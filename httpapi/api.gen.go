@@ -4315,7 +4315,7 @@ type Role string
 
 // RulePreview Whom a rule would name.
 type RulePreview struct {
-	// Apart What sets those whom it would name apart from all, the largest effect first; ten traits at most, none that are sensitive, under a layer those that it permits. Empty until traits were learnt, by a match or GET traits.
+	// Apart What sets those whom it would name apart from all, the largest effect first; ten traits at most, none that are sensitive, under a layer those that it permits. Before traits were learnt, by a match or GET traits, 1,000 users tell.
 	Apart []RuleTrait `json:"apart"`
 
 	// Judged How many of them were judged: all, or a sample.

@@ -95,6 +95,7 @@ SELECT s.version, s.overridden, s.overrides, s.learnt, s.learnt_at, s.users, s.i
 FROM trait_schemas s LEFT JOIN subject_keys k ON k.client = s.client AND k.subject = s.client
 WHERE s.client = $1`
 
+// Recorded reads it; [traits.Schema.Decide] puts what the client has decided since on what was learnt.
 // Faults: building, quarantined, stale.
 func (m TraitSchemas) Recorded(ctx context.Context, client id.Client, eventual bool) (RecordedSchema, error) {
 	type row struct {
@@ -119,19 +120,6 @@ func (m TraitSchemas) Recorded(ctx context.Context, client id.Client, eventual b
 	}
 	found.Inferred, err = traits.Decode(schema)
 	return found, err
-}
-
-// Learnt is the schema that was learnt last, under what the client has decided since; of
-// no traits where nothing was, or where a trait is to have another type and was not
-// learnt anew yet.
-// Faults: building, quarantined, stale.
-func (m TraitSchemas) Learnt(ctx context.Context, client id.Client, eventual bool) (traits.Schema, error) {
-	found, err := m.Recorded(ctx, client, eventual)
-	if err != nil {
-		return traits.Schema{}, err
-	}
-	decided, _ := found.Inferred.Decide(found.Overrides)
-	return decided, nil
 }
 
 const decidedTraits = `SELECT s.overrides FROM trait_schemas s WHERE s.client = $1`

@@ -254,9 +254,15 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 		defer done()
 		model.Reader, eventual = state.Reader, true
 	}
-	schema, err := projections.TraitSchemas{Reader: a.Reader}.Learnt(ctx, client, eventual)
+	recorded, err := projections.TraitSchemas{Reader: a.Reader}.Recorded(ctx, client, eventual)
 	if err != nil {
 		return nil, err
+	}
+	schema, _ := recorded.Inferred.Decide(recorded.Overrides)
+	if len(schema.Traits) == 0 { // a rule is often the first thing that is asked for after an import
+		if schema, err = model.Inferred(ctx, client, eventual, recorded.Overrides); err != nil {
+			return nil, err
+		}
 	}
 	p, err := model.Preview(ctx, client, eventual, parsed, event.Within{Layer: layer.ID, TraitPaths: layer.TraitPaths}, schema, now)
 	if err != nil {

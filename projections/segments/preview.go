@@ -39,13 +39,40 @@ const (
 	previewAll = 20_000
 	// limit: models | users that a preview shows | {previewShown}
 	previewShown = 20
+	// limit: models | users whose traits a preview is told by where none were learnt yet, a random sample | {inferredFrom}
+	inferredFrom = 1_000
 )
 
 const (
 	countSegmentUsers  = `SELECT count(*) FROM segment_users WHERE client = $1`
-	segmentUsersNumber = `SELECT c.users FROM segment_clients c WHERE c.client = $1`
+	segmentUsersNumber = `SELECT coalesce((SELECT c.users FROM segment_clients c WHERE c.client = $1), 0)`
 	countNumbered      = countSegmentUsers + ` AND number = ANY($2)`
 )
+
+// Inferred is the schema that some of the users would give by themselves, for a preview before any was learnt.
+// Faults: building, quarantined, stale.
+func (m Model) Inferred(ctx context.Context, client id.Client, eventual bool, overrides map[string]traits.Override) (traits.Schema, error) {
+	numbered, err := readmodel.Count(ctx, m.Reader, m, client, eventual, segmentUsersNumber)
+	if err != nil {
+		return traits.Schema{}, err
+	}
+	var wrong error
+	schema := traits.Infer(func(yield func(string, traits.Flat) bool) {
+		for some := range slices.Chunk(sampled(numbered, inferredFrom), usersRead) {
+			goOn := true
+			err = m.judged(ctx, client, true, nil, nil, judgedByNumber, some, func(u *segmentUser, _ int) bool {
+				var flat traits.Flat
+				flat, wrong = flatOf(u.facts.Traits)
+				goOn = wrong == nil && yield(string(u.id), flat)
+				return goOn
+			})
+			if err != nil || !goOn {
+				return
+			}
+		}
+	}, overrides)
+	return schema, cmp.Or(err, wrong)
+}
 
 // Preview judges users by a rule that is no segment's yet, under a consent layer or none.
 // It compares those whom the rule names with all, in the traits of a schema. It judges as
@@ -137,16 +164,19 @@ func margin(named, judged, all int) float64 {
 
 // compare counts a user who is named by a rule, or is not.
 func compare(apart *clustering.Apart, of map[string]any, named bool) error {
-	doc, err := json.Marshal(of)
-	if err != nil {
-		return err
+	flat, err := flatOf(of)
+	if err == nil {
+		apart.Count(flat, named)
 	}
-	flat, err := traits.Flatten(doc)
+	return err
+}
+
+func flatOf(all map[string]any) (traits.Flat, error) {
+	document, err := json.Marshal(all)
 	if err != nil {
-		return err
+		return traits.Flat{}, err
 	}
-	apart.Count(flat, named)
-	return nil
+	return traits.Flatten(document)
 }
 
 // sampled are at most so many of n numbers, the same each time, drawn one after the other:

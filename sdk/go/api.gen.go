@@ -4531,8 +4531,8 @@ const (
 // RulePreview: Whom a rule would name.
 type RulePreview struct {
 	// What sets those whom it would name apart from all, the largest effect first; ten traits at most,
-	// none that are sensitive, under a layer those that it permits. Empty until traits were learnt, by
-	// a match or GET traits.
+	// none that are sensitive, under a layer those that it permits. Before traits were learnt, by a
+	// match or GET traits, 1,000 users tell.
 	Apart []RuleTrait `json:"apart"`
 	// How many of them were judged: all, or a sample.
 	Judged int64 `json:"judged"`

@@ -2242,8 +2242,8 @@ export type Role = "owner" | "admin" | "viewer" | "auditor";
 export interface RulePreview {
   /**
    * What sets those whom it would name apart from all, the largest effect first; ten traits at
-   * most, none that are sensitive, under a layer those that it permits. Empty until traits were
-   * learnt, by a match or GET traits.
+   * most, none that are sensitive, under a layer those that it permits. Before traits were learnt,
+   * by a match or GET traits, 1,000 users tell.
    */
   apart: Array<RuleTrait>;
   /** How many of them were judged: all, or a sample. */

@@ -2114,8 +2114,8 @@ class RequestList(TypedDict):
 class RulePreview(TypedDict):
     """Whom a rule would name."""
     # What sets those whom it would name apart from all, the largest effect first; ten traits at
-    # most, none that are sensitive, under a layer those that it permits. Empty until traits were
-    # learnt, by a match or GET traits.
+    # most, none that are sensitive, under a layer those that it permits. Before traits were learnt,
+    # by a match or GET traits, 1,000 users tell.
     apart: list[RuleTrait]
     # How many of them were judged: all, or a sample.
     judged: int
