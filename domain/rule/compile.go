@@ -447,8 +447,17 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 
 // compares notes a path beside a value in the rule itself.
 func (c *compiler) compares(e, with ast.Expr) {
-	if path, ok := pathOf(e); ok && path != "" && !isHas(e) && c.fixed(with) != nil {
-		c.compared = append(c.compared, compared{c.read(e, path), c.fixed(with)})
+	value := c.fixed(with)
+	if with.Kind() == ast.CallKind && with.AsCall().FunctionName() == "timestamp" {
+		value = time.Time{}
+	}
+	c.meets(e, value)
+}
+
+// meets notes a path that a value, or a time, is held against.
+func (c *compiler) meets(e ast.Expr, value any) {
+	if path, ok := pathOf(e); ok && path != "" && !isHas(e) && value != nil {
+		c.compared = append(c.compared, compared{c.read(e, path), value})
 	}
 }
 
@@ -673,6 +682,7 @@ func (c *compiler) window(name string, args []ast.Expr) (value, error) {
 	if !ok {
 		return nil, c.wrong(args[1], `%s takes a window in the rule itself: a whole number of m, h, d or w, such as "30d", and 150 years at most.`, name)
 	}
+	c.meets(args[0], time.Time{})
 	when, err := c.value(args[0])
 	if name == "older" {
 		return older(when, window), err

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"kindred/domain/traits"
 )
 
-// compared is a path of the traits beside a value in the rule itself.
+// compared is a path of the traits beside a value in the rule itself, or what is to be a time ([time.Time]).
 type compared struct {
 	read
 	with any
@@ -64,6 +65,15 @@ func unlikely(t traits.Trait, with any) string {
 	_, isText := with.(string)
 	_, isNumber := with.(float64)
 	_, isBool := with.(bool)
+	if _, isTime := with.(time.Time); isTime {
+		switch {
+		case t.Type == traits.TypeDate && t.Format != "":
+			return fmt.Sprintf(`holds dates as %s, which are no times to a rule: those are as 2026-01-31, and as 2026-01-31T12:00:00Z.`, t.Format)
+		case t.Type == traits.TypeNumber || t.Type == traits.TypeBool || t.Type == traits.TypeSet || t.Type == traits.TypeGeo:
+			return "holds no times."
+		}
+		return ""
+	}
 	switch {
 	case t.Type == traits.TypeNumber && t.Format == "" && !isNumber:
 		return "holds numbers, which are written without quotes."
