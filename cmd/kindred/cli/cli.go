@@ -25,7 +25,7 @@ import (
 // Main runs the command that the arguments of this process name, and returns its
 // exit code.
 func Main() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
 	lines := &logLines{out: os.Stderr}
 	log.SetFlags(0)
@@ -39,6 +39,15 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, "kindred:", err)
 	}
 	return exitCode(err)
+}
+
+// endings are the signals that end a command in order. One that hangs up is not among them
+// where it was ignored at the start, as under nohup.
+func endings() []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return []os.Signal{os.Interrupt, syscall.SIGTERM}
+	}
+	return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 }
 
 // exitCode is 2 where help is asked for about what there is not: it was called wrongly, and nothing has failed.

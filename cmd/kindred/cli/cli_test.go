@@ -5,7 +5,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,25 +24,32 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestASecondSignalEndsWhatDoesNotHeedTheFirst(t *testing.T) {
-	t.Parallel()
+// reading starts a command that waits for what is in a file.
+func reading(t *testing.T) (command *exec.Cmd, file io.Closer) {
+	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys")
 	if err := syscall.Mkfifo(keys, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(os.Args[0], "history", "verify", "--jwks", keys, "-")
+	command = exec.Command(os.Args[0], "history", "verify", "--jwks", keys, "-")
 	command.Env = append(os.Environ(), asMain+"=yes")
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
-	defer func() { _ = command.Process.Kill() }()    // it may have ended
-	writer, err := os.OpenFile(keys, os.O_WRONLY, 0) // once it reads
+	t.Cleanup(func() { _ = command.Process.Kill() }) // it may have ended
+	file, err := os.OpenFile(keys, os.O_WRONLY, 0)   // once it reads
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer writer.Close() // which writes nothing
+	t.Cleanup(func() { _ = file.Close() }) // it may be closed
+	return command, file
+}
+
+func TestASecondSignalEndsWhatDoesNotHeedTheFirst(t *testing.T) {
+	t.Parallel()
+	command, _ := reading(t)
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
 	testkit.Eventually(t, "it ends", func() bool {
 		_ = command.Process.Signal(syscall.SIGTERM) // it may have ended
 		select {
@@ -50,6 +59,25 @@ func TestASecondSignalEndsWhatDoesNotHeedTheFirst(t *testing.T) {
 			return false
 		}
 	})
+}
+
+func TestWhoHangsUpLetsACommandEndInOrder(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	if slices.Contains(endings(), os.Signal(syscall.SIGHUP)) {
+		t.Error("it would end though it was told to ignore that")
+	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // not ignored: the command inherits that
+	command, file := reading(t)
+	if err := command.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil { // what it waited for
+		t.Fatal(err)
+	}
+	if err := command.Wait(); command.ProcessState.ExitCode() != 1 {
+		t.Errorf("it ended by itself with %v", err)
+	}
 }
 
 func TestHelpAboutNothingIsRefused(t *testing.T) {
