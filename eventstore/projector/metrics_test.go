@@ -41,6 +41,38 @@ func TestWhatWasRefusedIsToldByTheLeaderAlone(t *testing.T) {
 	wantMetrics(t, registry, map[string]float64{"kindred_projection_leader": 0, "kindred_projection_quarantined_clients": 0})
 }
 
+// A policy that stopped is told to be until its event was handled, whoever does so: two that take
+// turns at what neither can handle are stopped all the time.
+func TestAPolicyIsToldToBeStoppedUntilAnyProcessHasHandledTheEvent(t *testing.T) {
+	w := newFixture(t)
+	w.rename(t, acme, "good", "bad")
+	registry := prometheus.NewRegistry()
+	runner := w.runner("a")
+	runner.Metrics, runner.Pause = projector.NewMetrics(registry), time.Second
+	first := subscribe(t, &projector.Subscriber{Runner: runner, Attempts: 1})
+	next(t, first).Ack()
+	next(t, first).Nack()
+	stopped := func() (value float64) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "kindred_projection_stopped" {
+				value = f.Metric[0].GetGauge().GetValue()
+			}
+		}
+		return value
+	}
+	testkit.Eventually(t, "it is told that it stopped", func() bool { return stopped() == 1 })
+	second := next(t, subscribe(t, &projector.Subscriber{Runner: w.runner("b")}))
+	if got := nameOf(t, second); got != "bad" || stopped() != 1 {
+		t.Errorf("another process is at %q, and %v are told to be stopped", got, stopped())
+	}
+	second.Ack()
+	testkit.Eventually(t, "it is told no more", func() bool { return stopped() == 0 })
+}
+
 func TestAClockThatIsAheadHidesNoLag(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics, now := projector.NewMetrics(registry), time.Now()

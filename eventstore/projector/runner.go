@@ -56,7 +56,7 @@ type Runner struct {
 // it returns nil. It fails with ErrRestored, and a sentence that says what to
 // do, when the log does not fit the projection's checkpoint.
 func (r *Runner) Run(ctx context.Context, p Projection) error {
-	return r.terms(ctx, ID(p), func(ctx context.Context, l lease) error {
+	return r.terms(ctx, ID(p), nil, func(ctx context.Context, l lease) error {
 		leader, err := r.begin(ctx, p, l)
 		if err != nil {
 			model, _ := p.(ReadModel)
@@ -67,8 +67,9 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 }
 
 // terms waits for a lease and works under it, term after term, until ctx
-// ends or the log does not fit.
-func (r *Runner) terms(ctx context.Context, name string, work func(context.Context, lease) error) error {
+// ends or the log does not fit. Standby, which may be nil, is called now and then
+// while another process has the lease.
+func (r *Runner) terms(ctx context.Context, name string, standby func(), work func(context.Context, lease) error) error {
 	var failed backoff.Backoff
 	unreachable := backoff.Backoff{Most: standbyPoll}
 	for ctx.Err() == nil {
@@ -79,6 +80,9 @@ func (r *Runner) terms(ctx context.Context, name string, work func(context.Conte
 			r.Logger.WarnContext(ctx, "lease not reachable", "projection", name, "error", reason(err))
 			_ = unreachable.Wait(ctx) // the loop looks at ctx, here and below
 		case !got:
+			if standby != nil {
+				standby()
+			}
 			_ = backoff.Sleep(ctx, min(standbyPoll, r.leaseTime()/3))
 		default:
 			if err := r.term(ctx, l, &failed, work); errors.Is(err, ErrRestored) {
@@ -123,7 +127,7 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff.Backoff, wor
 // until ctx ends; then it returns nil. The context of the work ends with the
 // lease; work that returns before rests and is begun again.
 func (r *Runner) Lead(ctx context.Context, name string, work func(context.Context) error) error {
-	return r.terms(ctx, name, func(ctx context.Context, _ lease) error { return work(ctx) })
+	return r.terms(ctx, name, nil, func(ctx context.Context, _ lease) error { return work(ctx) })
 }
 
 // follower is the leader of a live projection, which follows the log (Run).

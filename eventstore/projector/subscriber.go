@@ -89,8 +89,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, policy string) (<-chan *mess
 	s.running.Go(func() {
 		defer close(f.out)
 		defer cancel()
-		if err := s.Runner.terms(ctx, f.projectionID, f.lead); err != nil {
-			s.Runner.Metrics.stops(f.projectionID, true)
+		if err := s.Runner.terms(ctx, f.projectionID, f.standBy, f.lead); err != nil {
+			f.stops(true)
 			s.Runner.Logger.ErrorContext(ctx, "policy refuses to run", "policy", policy, "error", err)
 		}
 	})
@@ -118,6 +118,22 @@ type following struct {
 	saved        checkpoint // as it stands in the database
 	acked        checkpoint // not behind it
 	done         int        // events that were handled between the two
+	stopped      bool       // at the event behind acked, as the metrics tell
+}
+
+// standBy tells once that another process has handled the event at which this one stopped.
+func (f *following) standBy() {
+	if !f.stopped || f.Runner.Progress == nil {
+		return
+	}
+	if at, _ := f.Runner.Progress.look(f.projectionID); at > f.acked.position {
+		f.stops(false)
+	}
+}
+
+func (f *following) stops(stopped bool) {
+	f.stopped = stopped
+	f.Runner.Metrics.stops(f.projectionID, stopped)
 }
 
 func (f *following) lead(ctx context.Context, l lease) (err error) {
@@ -130,7 +146,7 @@ func (f *following) lead(ctx context.Context, l lease) (err error) {
 	}
 	defer func() {
 		if errors.Is(err, errStopped) {
-			f.Runner.Metrics.stops(f.projectionID, true)
+			f.stops(true)
 		}
 		err = errors.Join(err, f.save(ctx), sub.Close())
 	}()
@@ -232,7 +248,7 @@ func (f *following) deliver(ctx context.Context, recorded eventstore.Recorded) e
 			return err
 		}
 		if failed == nil {
-			f.Runner.Metrics.stops(f.projectionID, false)
+			f.stops(false)
 			return nil
 		}
 		if attempt == attempts {
