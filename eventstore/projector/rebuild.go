@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/backoff"
+	"kindred/domain/id"
 	"kindred/eventstore"
 )
 
@@ -393,7 +394,7 @@ func (s *shadow) replaceIn(ctx context.Context, tx pgx.Tx, live lease, old check
 
 // Skip lets a follower go on from the end of the log, without what it has not
 // seen. It is for policies and what else is no read model, after the log was
-// restored. The name is that of its Status.
+// restored: clients that have stopped at what is not in it any more go on, too. The name is that of its Status.
 func (r *Runner) Skip(ctx context.Context, name string) error {
 	var isModel bool
 	err := r.Pool.QueryRow(ctx, schemaExists, quote(name)).Scan(&isModel)
@@ -412,8 +413,8 @@ func (r *Runner) Skip(ctx context.Context, name string) error {
 	return nil
 }
 
-// deleteSlow has clients that are slow go on with the others.
-const deleteSlow = `DELETE FROM quarantine WHERE projection = $1 AND paused AND slow`
+// deleteStops has clients that are slow, and others, go on with all.
+const deleteStops = `DELETE FROM quarantine WHERE projection = $1 AND (paused AND slow OR client = ANY ($2))`
 
 const selectFollowed = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1)`
 
@@ -442,13 +443,54 @@ func (r *Runner) skip(ctx context.Context, projectionID string) error {
 	return r.inPlaceOf(ctx, projectionID, epoch, func(ctx context.Context, l lease, old checkpoint) error {
 		next := old
 		next.epoch, next.position, next.event = epoch, end.Position, end.ID
+		lost, err := r.stoppedElsewhere(ctx, projectionID, end.Position)
+		if err != nil {
+			return err
+		}
 		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, deleteSlow, projectionID); err != nil {
+			if _, err := tx.Exec(ctx, deleteStops, projectionID, lost); err != nil {
 				return err
 			}
 			return advance(ctx, tx, l, old, next)
 		})
 	})
+}
+
+const selectStops = `SELECT client, position, event_id FROM quarantine WHERE projection = $1 AND NOT slow`
+
+// stoppedElsewhere lists the clients that have stopped at what the log does not hold, since it
+// was restored: they cannot be resumed from there.
+func (r *Runner) stoppedElsewhere(ctx context.Context, projectionID string, end eventstore.Position) (clients []id.Client, err error) {
+	rows, _ := r.Pool.Query(ctx, selectStops, projectionID) // what it fails with, its rows end with
+	stops, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Quarantined, err error) {
+		err = row.Scan(&s.Client, &s.Position, &s.Event)
+		return s, err
+	})
+	for _, s := range stops {
+		held := s.Position <= end
+		if held && s.Event != "" { // else it is being resumed, from there on
+			held, err = holds(ctx, r.Log.Store, s.Position, s.Event)
+		}
+		if err != nil {
+			break
+		}
+		if !held {
+			clients = append(clients, s.Client)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for where clients have stopped: %w", err)
+	}
+	return clients, nil
+}
+
+// holds says whether an event stands at a position of a log.
+func holds(ctx context.Context, store eventstore.Store, position eventstore.Position, event id.Event) (bool, error) {
+	record, err := store.At(ctx, position)
+	if errors.Is(err, eventstore.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && record.ID == event, err
 }
 
 // end is the last event of the log; its zero value where there is none.

@@ -3,6 +3,7 @@ package projector_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -11,7 +12,9 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/memstore"
 	"kindred/eventstore/projector"
+	"kindred/postgres/pgtest"
 )
 
 // ledger is no read model: it notes every renaming as it comes by.
@@ -237,4 +240,41 @@ func TestWhatIsSkippedIsSkippedOfSlowClientsToo(t *testing.T) {
 	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, unevenLedger{}) })
 	w.passed(t, "ledger", w.rename(t, acme, "last"))
 	w.noted(t, acme, "fast", "good", "last")
+}
+
+// A log that was restored may lack what a client has stopped at, or hold another event there.
+func TestWhoStoppedAtWhatARestoredLogLacksGoesOnOnceItIsSkipped(t *testing.T) {
+	for name, since := range map[string][]string{"beyond the end": nil, "another event": {"else", "more"}} {
+		t.Run(name, func(t *testing.T) {
+			pool := pgtest.New(t)
+			if _, err := pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
+				t.Fatal(err)
+			}
+			restored := func(log string) *fixture {
+				w := newFixtureOn(pool, memstore.New(log))
+				w.ids = id.Random(rand.NewChaCha8([32]byte{})) // the same events have the same ids
+				w.rename(t, acme, "good", "bad")
+				w.rename(t, bolt, "good")
+				return w
+			}
+			old := restored("old")
+			stop := background(t, func(ctx context.Context) error { return old.runner("a").Run(ctx, ledger{cannot: "bad"}) })
+			old.passed(t, "ledger", old.rename(t, bolt, "bad", "gone"))
+			stop()
+			w := restored("new")
+			w.ids = id.Random(rand.NewChaCha8([32]byte{1})) // others from here on
+			w.rename(t, acme, since...)
+			if err := w.runner("a").Skip(t.Context(), "ledger"); err != nil {
+				t.Fatal(err)
+			}
+			background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, ledger{}) })
+			w.passed(t, "ledger", w.rename(t, bolt, "last"))
+			w.noted(t, bolt, "good", "last")
+			w.noted(t, acme, "good")
+			if err := w.builder().Resume(t.Context(), ledger{}, acme); err != nil {
+				t.Fatal(err)
+			}
+			w.noted(t, acme, append([]string{"good", "bad"}, since...)...)
+		})
+	}
 }
