@@ -125,6 +125,7 @@ func TestASecondKindredIsEqualAndGoesOn(t *testing.T) {
 	a := s.signUp()
 	one := a.createUser("one", map[string]any{"town": "Ghent"})
 	a.createUser("two", map[string]any{"town": "Ghent"})
+	a.segment("Of Ghent", `traits.town == "Ghent"`) // judged by traits, which are sealed
 	gone := a.createUser("gone", map[string]any{"town": "Ghent"})
 	a.subscribe(inbox.URL+"/steady", stormSecret)
 	want[httpapi.ComputedMatches](t, http.StatusOK, a.send("POST", "/api/v1/users/"+string(one.ID)+"/matches", nil))

@@ -161,10 +161,16 @@ func (r *replaying) fromLog(ctx context.Context, from *app.App) error {
 	copyTo := func(upTo eventstore.Position) error {
 		return r.copy(ctx, &replay.Log{Store: from.Log.Store, After: r.mark.Position, UpTo: upTo}, expected)
 	}
-	if err := copyTo(head); err != nil {
-		return err
+	build := func(upTo eventstore.Position) error {
+		if err := copyTo(upTo); err != nil {
+			return err
+		}
+		if err := r.copyKeys(ctx, from.Pool, from.Epochs, ""); err != nil { // models of segments open what is sealed
+			return err
+		}
+		return r.buildModels(ctx)
 	}
-	if err := r.buildModels(ctx); err != nil {
+	if err := build(head); err != nil {
 		return err
 	}
 	// The source may serve meanwhile: what it says is compared as of a moment
@@ -174,13 +180,10 @@ func (r *replaying) fromLog(ctx context.Context, from *app.App) error {
 		return err
 	}
 	defer still.end(ctx)
-	if err := copyTo(end); err != nil {
+	if err := build(end); err != nil {
 		return err
 	}
-	if err := r.buildModels(ctx); err != nil {
-		return err
-	}
-	if err := r.copyKeys(ctx, from.Pool, from.Epochs, ""); err != nil {
+	if err := r.copyHeads(ctx, from.Pool); err != nil {
 		return err
 	}
 	there := func() replay.Source { return &replay.Log{Store: from.Log.Store, UpTo: end} }

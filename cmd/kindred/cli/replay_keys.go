@@ -20,31 +20,39 @@ import (
 )
 
 // copyKeys copies wrapped keys as they are, and the epochs that they are under, in
-// place of those that an earlier run has copied. It comes after the events and the
-// history: no event is without its key then, and who was erased meanwhile is erased
-// here too.
+// place of those that were copied before. It comes after the events: none is without
+// its key then, and who was erased meanwhile is erased here too.
 func (r *replaying) copyKeys(ctx context.Context, pool *pgxpool.Pool, from *epochs.Epochs, client id.Client) error {
 	held, err := from.Hold(ctx)
 	if err != nil {
 		return err
 	}
 	defer held.Release(ctx)
-	one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly} // for all tables: keys move from epoch to epoch
-	err = pgx.BeginTxFunc(ctx, pool, one, func(source pgx.Tx) error {
-		return pgx.BeginFunc(ctx, r.to.Pool, func(tx pgx.Tx) error {
-			if err := r.to.Epochs.CopyFrom(ctx, source, tx, from, client); err != nil { // before what is under them
-				return err
-			}
-			if err := pgkeys.Copy(ctx, source, tx, client); err != nil || client != "" {
-				return err // an export has none but its own head
-			}
-			return auditing.CopyHeads(ctx, source, tx)
-		})
+	err = r.copyRows(ctx, pool, func(source, tx pgx.Tx) error {
+		if err := r.to.Epochs.CopyFrom(ctx, source, tx, from, client); err != nil { // before what is under them
+			return err
+		}
+		return pgkeys.Copy(ctx, source, tx, client)
 	})
 	if err != nil {
 		return fmt.Errorf("copy the keys: %w", err)
 	}
 	return nil
+}
+
+// copyHeads copies the signed heads of histories, as far as these were copied. An export
+// has none but its own.
+func (r *replaying) copyHeads(ctx context.Context, pool *pgxpool.Pool) error {
+	return r.copyRows(ctx, pool, func(source, tx pgx.Tx) error { return auditing.CopyHeads(ctx, source, tx) })
+}
+
+// copyRows copies from the database of the first kindred as of one moment: keys move from
+// epoch to epoch.
+func (r *replaying) copyRows(ctx context.Context, pool *pgxpool.Pool, rows func(source, tx pgx.Tx) error) error {
+	one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return pgx.BeginTxFunc(ctx, pool, one, func(source pgx.Tx) error {
+		return pgx.BeginFunc(ctx, r.to.Pool, func(tx pgx.Tx) error { return rows(source, tx) })
+	})
 }
 
 // copyKeysOf copies the keys of one client from another database.
