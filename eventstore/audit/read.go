@@ -38,7 +38,11 @@ func (r *Reader) Next() (e Event, head string, err error) {
 		}
 		return l.Event, l.Head, nil
 	}
-	if err := r.lines.Err(); err != nil {
+	err = r.lines.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = errTooLong
+	}
+	if err != nil {
 		return e, "", fmt.Errorf("line %d: %w", r.at+1, err)
 	}
 	return e, "", io.EOF

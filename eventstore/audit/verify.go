@@ -43,6 +43,8 @@ const (
 	maxHeads = 10_000 // kept outside, of one client
 )
 
+var errTooLong = fmt.Errorf("longer than the %d MiB that a line of an export may have", maxLine>>20)
+
 // Verify checks an export against the published audit keys, and against heads
 // of the same client that were kept elsewhere. It tells found whatever is
 // wrong, and fails only where the export cannot be read. It needs about a
@@ -67,6 +69,9 @@ func Verify(export io.Reader, keys Keys, kept []string, found func(Finding)) (Ve
 		if errors.Is(err, bufio.ErrBufferFull) && len(long)+len(part) <= maxLine {
 			long = append(long, part...)
 			continue
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			err = fmt.Errorf("line %d: %w", v.at+1, errTooLong)
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return v.Verified, fmt.Errorf("read the export: %w", err)

@@ -58,8 +58,11 @@ func (x *Export) Next(_ context.Context, limit int) ([]eventstore.Record, error)
 }
 
 func (x *Export) record(e *audit.Event) (r eventstore.Record, err error) {
-	if e.Ordinal == nil || e.Missing || *e.Ordinal != x.tree.Size {
+	if e.Ordinal == nil || e.Missing {
 		return r, errors.New("the log did not hold what the history knew when this was exported")
+	}
+	if *e.Ordinal != x.tree.Size {
+		return r, fmt.Errorf("out of order: event %d stands here; lines were moved, left out or doubled", *e.Ordinal)
 	}
 	hash, err := e.Recompute()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,6 +126,26 @@ func TestAnExportIsReplayedOrRefused(t *testing.T) {
 	} {
 		if _, _, err := copied(t.Context(), replay.NewExport(bytes.NewReader(export))); !errors.Is(err, replay.ErrExport) {
 			t.Errorf("an export %s: %v", what, err)
+		}
+	}
+}
+
+func TestWhatIsWrongWithTheLinesOfAnExportIsSaid(t *testing.T) {
+	t.Parallel()
+	client := id.Next[id.Client](id.Random(rand.Reader))
+	lines := bytes.SplitAfter(exportOf(t, client, happened(client, 3), nil), []byte("\n"))
+	for want, export := range map[string][]byte{
+		"event 2: out of order: event 1": bytes.Join([][]byte{lines[0], lines[1], lines[1], lines[2], lines[3]}, nil),
+		"event 1: out of order: event 2": bytes.Join([][]byte{lines[0], lines[2], lines[3]}, nil),
+		"line 4: longer than the 4 MiB":  append(bytes.Join(lines[:3], nil), bytes.Repeat([]byte("x"), 5<<20)...),
+	} {
+		_, _, err := copied(t.Context(), replay.NewExport(bytes.NewReader(export)))
+		if !errors.Is(err, replay.ErrExport) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+		_, err = audit.Verify(bytes.NewReader(export), audit.Keys{}, nil, func(audit.Finding) {})
+		if (err != nil) != strings.Contains(want, "longer") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: verified: %v", want, err)
 		}
 	}
 }
