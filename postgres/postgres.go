@@ -21,6 +21,8 @@ import (
 const (
 	// DefaultMaxConns is for a pool that asks for no number.
 	DefaultMaxConns = 16
+	// DefaultName is for a pool that asks for none: a service's.
+	DefaultName     = "kindred"
 	connectTimeout  = 5 * time.Second
 	idleInTxTimeout = "60s"
 	randomPageCost  = "1.1" // no disk has to turn: a page of a list is read along its index, not sorted
@@ -30,7 +32,7 @@ const (
 type Options struct {
 	MaxConns   int32    // 0 means 16
 	SearchPath []string // schemas that are searched before public
-	AppName    string   // seen in pg_stat_activity; empty means "kindred"
+	AppName    string   // seen in pg_stat_activity; empty means DefaultName
 
 	// StatementTimeout is when the server ends a statement; 0: it does not.
 	StatementTimeout time.Duration
@@ -52,7 +54,7 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	config.MaxConnLifetime = 30 * time.Minute
 	config.MaxConnLifetimeJitter = 5 * time.Minute
 	config.MaxConnIdleTime = 5 * time.Minute
-	configure(config.ConnConfig, cmp.Or(o.AppName, "kindred"))
+	configure(config.ConnConfig, cmp.Or(o.AppName, DefaultName))
 	if len(o.SearchPath) > 0 {
 		Set(config.ConnConfig, Settings{"search_path": searchPath(o.SearchPath)})
 		findAgain(config)

@@ -89,7 +89,7 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{SearchPath: projector.SearchPath(names{})})
+	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{AppName: "kindred test", SearchPath: projector.SearchPath(names{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/postgres"
 )
 
 // Status is how a follower of the log does.
@@ -137,7 +138,9 @@ func List(ctx context.Context, pool *pgxpool.Pool) ([]Status, error) {
 const (
 	selectFurthest = `SELECT coalesce(max(events), 0) FROM checkpoints`
 	modelBuilt     = `SELECT EXISTS (SELECT FROM checkpoints WHERE name = $1 AND position <> '')`
-	selectServed   = `SELECT EXISTS (SELECT FROM leases WHERE ` + leaseInForce + `)`
+	selectServed   = `
+SELECT EXISTS (SELECT FROM leases WHERE ` + leaseInForce + `)
+	OR EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = '` + postgres.DefaultName + `')`
 )
 
 // Followed is how many events the followers of a log have passed that are furthest.
@@ -152,8 +155,10 @@ func Built(ctx context.Context, pool *pgxpool.Pool, model ReadModel) (built bool
 	return built, err
 }
 
-// Served says whether a process leads anything: whether a service runs on a database. It waits
-// for leases that nobody renews, such as those that a dump holds: as long as one lasts.
+// Served says whether a service runs on a database: whether a process leads anything, or has the
+// connections of a service, as one does that only answers requests. It waits for leases that nobody
+// renews, such as those that a dump holds, and for connections of tools that just begin: as long as
+// a lease lasts.
 func Served(ctx context.Context, pool *pgxpool.Pool) (served bool, err error) {
 	lasting, cancel := context.WithTimeout(ctx, leaseTime+standbyPoll)
 	defer cancel()
