@@ -136,6 +136,10 @@ func (e environ) restoreCommand() *cobra.Command {
 			if done.Stays != "" {
 				said += fmt.Sprintf("%s belongs to the database that this one is a copy of: remove it once that has gone.\n", done.Stays)
 			}
+			if done.Left != "" {
+				said += fmt.Sprintf("A restore that was broken off has left copies of epoch keys in %s: remove them, unless a physical copy "+
+					"of this database uses them.\n", done.Left)
+			}
 			_, err = io.WriteString(e.out, said)
 			return err
 		},

@@ -705,6 +705,30 @@ func TestADumpWithItsSnapshotOpensWhoWasNotErasedBefore(t *testing.T) {
 	w.process().check(erased)
 }
 
+// A restoring that was killed has left a directory: the next one tells, and leaves it to the operator.
+func TestARestoreTellsWhatOneThatWasKilledHasLeft(t *testing.T) {
+	w := newFixture(t)
+	w.process().keyed(named("", 10)...)
+	left, whole := filepath.Join(w.path, strings.Repeat("0", 32)), os.DirFS(filepath.Dir(w.files()[0]))
+	for name, owner := range map[string]string{left: "", filepath.Join(w.path, "another"): "0/0\n"} {
+		if err := os.CopyFS(name, whole); err != nil {
+			t.Fatal(err)
+		}
+		if owner != "" {
+			if err := os.WriteFile(filepath.Join(name, "database"), []byte(owner), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 2 { // the second does not take what the first made for that
+		got, err := epochs.Restore(t.Context(), w.pool, w.options(), nil, nil, false)
+		if err != nil || got != (epochs.Restoring{Epochs: 1, Left: left}) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	w.process().check(nil)
+}
+
 func TestEpochsThatAreLostForGoodAreGivenUpOnly(t *testing.T) {
 	w := newFixture(t)
 	p := w.process()

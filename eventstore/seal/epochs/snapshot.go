@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"filippo.io/age"
@@ -144,13 +145,16 @@ type Restoring struct {
 	Erased int // subjects whose keys were under these
 
 	Stays string // the directory of the database that this one is a copy of, where it is here
+	Left  string // directories that restorings which were killed have left, with commas between
 }
 
 // Restore gives a database a directory of its own with the keys of the epochs that
 // it names: from snapshots, and from the directory that it had where that is to be
 // found. Where some are not to be had it fails, unless they are given up: then
 // their subjects count as erased. No service may run on the database. The
-// directory it had is destroyed, unless it belongs to another database.
+// directory it had is destroyed, unless it belongs to another database. What a
+// restoring that was killed has left is not: a physical copy of the database, which
+// has its identity, may name it.
 func Restore(ctx context.Context, pool *pgxpool.Pool, o Options, identities []age.Identity, snapshots []io.Reader, giveUp bool) (Restoring, error) {
 	e := &Epochs{pool: pool, path: o.Path, entropy: o.Entropy, now: o.Now}
 	database, name, err := e.recorded(ctx)
@@ -194,6 +198,9 @@ func Restore(ctx context.Context, pool *pgxpool.Pool, o Options, identities []ag
 		return Restoring{}, err
 	}
 	done := Restoring{Epochs: len(named) - len(lost), Lost: len(lost), Erased: erased}
+	if done.Left, err = e.left(ctx, name); err != nil {
+		return done, err
+	}
 	owner, err := os.ReadFile(before.file(ownerFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -208,6 +215,27 @@ func Restore(ctx context.Context, pool *pgxpool.Pool, o Options, identities []ag
 		return done, fmt.Errorf("remove the directory before: %w", err)
 	}
 	return done, nil
+}
+
+// left lists the directories of this database that it does not name, but for the one that it named before.
+func (e *Epochs) left(ctx context.Context, before string) (string, error) {
+	database, now, err := e.recorded(ctx)
+	if err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(e.path)
+	if err != nil {
+		return "", fmt.Errorf("list the directories of epoch keys: %w", err)
+	}
+	var left []string
+	for _, entry := range entries {
+		at := dir(filepath.Join(e.path, entry.Name()))
+		owner, err := os.ReadFile(at.file(ownerFile))
+		if err == nil && string(owner) == database+"\n" && entry.Name() != now && entry.Name() != before {
+			left = append(left, string(at))
+		}
+	}
+	return strings.Join(left, ", "), nil
 }
 
 func open(from io.Reader, identities []age.Identity) (s snapshot, err error) {
@@ -245,7 +273,7 @@ func (e *Epochs) replace(ctx context.Context, before string, named map[string][s
 	for epoch := range named {
 		if key, found := keys[epoch]; found {
 			if err := at.putKey(epoch, key); err != nil {
-				return 0, err
+				return 0, errors.Join(err, at.remove()) // nothing names it
 			}
 		}
 	}
