@@ -23,6 +23,7 @@ const (
 	DefaultMaxConns = 16
 	// DefaultName is for a pool that asks for none: a service's.
 	DefaultName     = "kindred"
+	statementCache  = 512 // of a connection, as pgx has it; it cannot do without
 	connectTimeout  = 5 * time.Second
 	idleInTxTimeout = "60s"
 	randomPageCost  = "1.1" // no disk has to turn: a page of a list is read along its index, not sorted
@@ -100,6 +101,9 @@ func configure(config *pgx.ConnConfig, appName string) {
 	}
 	config.RuntimeParams["application_name"] = appName
 	// Statements rely on these, whatever the role, the database or the URL has set.
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement // others guess what an argument is
+	config.StatementCacheCapacity = cmp.Or(config.StatementCacheCapacity, statementCache)
+	settings["client_encoding"] = "UTF8" // what pgx sends and reads
 	settings["default_transaction_isolation"] = "read committed"
 	settings["search_path"] = "public" // a schema that is called like the role would come first
 	Set(config, settings)

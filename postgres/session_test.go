@@ -44,17 +44,22 @@ func TestStatementsGoByNoSettingOfTheDatabase(t *testing.T) {
 	}
 	defer pool.Close()
 	name := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
-	for _, setting := range []string{`default_transaction_isolation = 'serializable'`, `search_path = 'elsewhere'`} {
+	for _, setting := range []string{`default_transaction_isolation = 'serializable'`, `search_path = 'elsewhere'`, `client_encoding = 'LATIN1'`} {
 		if _, err := pool.Exec(t.Context(), `ALTER DATABASE `+name+` SET `+setting); err != nil {
 			t.Fatal(err)
 		}
 	}
-	conn, err := postgres.Connect(t.Context(), url+"&search_path=elsewhere", "test")
+	conn, err := postgres.Connect(t.Context(), url+"&search_path=elsewhere&client_encoding=LATIN2&default_query_exec_mode=simple_protocol&statement_cache_capacity=0", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	for setting, want := range map[string]string{"default_transaction_isolation": "read committed", "search_path": "public"} {
+	type named string
+	var one string // without its type, what is a list is not known to be one
+	if err := conn.QueryRow(t.Context(), `SELECT * FROM unnest($1::text[])`, []named{"é"}).Scan(&one); err != nil || one != "é" {
+		t.Errorf("%q, %v", one, err)
+	}
+	for setting, want := range map[string]string{"default_transaction_isolation": "read committed", "search_path": "public", "client_encoding": "UTF8"} {
 		var got string
 		if err := conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got); err != nil || got != want {
 			t.Errorf("%s: %s (%v) instead of %s", setting, got, err, want)
