@@ -136,7 +136,7 @@ func (a *App) openDatabase(ctx context.Context) error {
 		return err
 	}
 	if err := postgres.Migrate(ctx, url); err != nil {
-		return err
+		return a.Config.unreached(err)
 	}
 	// What is made without a schema, such as a partition of the delivery log,
 	// must not come to stand in that of a read model, which a rebuild replaces.

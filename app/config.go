@@ -222,8 +222,14 @@ func (c *Config) setDatabaseURL(value string) error {
 	if value == "" {
 		return nil
 	}
-	if _, err := pgx.ParseConfig(value); err != nil { // which may quote a password
+	config, err := pgx.ParseConfig(value)
+	if err != nil { // which may quote a password
 		return errors.New("must be such as postgres://user:password@host/database; files that it names must be there")
+	}
+	for name := range config.RuntimeParams {
+		if strings.HasPrefix(name, "pool_") { // settings of a library
+			return fmt.Errorf("must be without %s: KINDRED_DATABASE_CONNECTIONS says how many connections are opened", name)
+		}
 	}
 	c.DatabaseURL = value
 	return nil

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,6 +64,7 @@ func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
 		"KINDRED_DATABASE_CONNECTIONS": {"15", "1001", "many", "-1", "16.5"},
 		"KINDRED_DATABASE_URL": {
 			"kindred", "postgres://user:hunter2@host:port/kindred", "postgres://user:hunter2@host/kindred?sslmode=on",
+			"postgres://user:hunter2@host/kindred?pool_max_conns=5",
 		},
 		"KINDRED_MASTER_KEY":                 {"hunter2", "m1:hunter2", "m1:" + strings.Repeat("A", 43) + "=,m1:" + strings.Repeat("A", 43) + "="},
 		"KINDRED_PUBLIC_URL":                 {"kindred.example.com", "https://:8080", "https://a.example/?tenant=1", "https://a.example/?", "https://a.example/#top", "https://ada:hunter2@a.example"},
@@ -88,6 +90,17 @@ func TestSettingsThatCannotBeUsedAreNamed(t *testing.T) {
 			if err := read(name, value); err != nil {
 				t.Errorf("%s=%s: %v", name, value, err)
 			}
+		}
+	}
+}
+
+func TestWhoCannotReachTheDatabaseIsToldWhichSettingNamesIt(t *testing.T) {
+	t.Parallel()
+	c := Config{DatabaseURL: "postgres://user:hunter2@127.0.0.1:1/kindred"}
+	_, opened := OpenDatabase(t.Context(), c, slog.New(slog.DiscardHandler))
+	for what, err := range map[string]error{"a tool": c.Served(t.Context()), "a service": opened} {
+		if err == nil || !strings.HasPrefix(err.Error(), "KINDRED_DATABASE_URL: ") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

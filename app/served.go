@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"kindred/postgres"
 )
 
@@ -20,8 +22,17 @@ func (c Config) Served(ctx context.Context) error {
 		return err
 	}
 	there, err := postgres.Migrated(ctx, c.DatabaseURL)
+	err = c.unreached(err)
 	if err == nil && !there {
 		err = errors.New("nothing was ever served from the database that KINDRED_DATABASE_URL names: it holds no kindred")
+	}
+	return err
+}
+
+// unreached adds to what keeps a process from the database which setting names that.
+func (c Config) unreached(err error) error {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && c.DatabaseURL != "" {
+		return fmt.Errorf("KINDRED_DATABASE_URL: %w", err)
 	}
 	return err
 }
