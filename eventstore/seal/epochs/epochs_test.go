@@ -705,6 +705,35 @@ func TestADumpWithItsSnapshotOpensWhoWasNotErasedBefore(t *testing.T) {
 	w.process().check(erased)
 }
 
+// The server's clock was ahead by hours as each step was taken, and is right again.
+func TestAnErasureDoesNotWaitForAClockThatWasAhead(t *testing.T) {
+	w := newFixture(t)
+	p := w.process()
+	p.keyed(named("", 10)...)
+	before := w.files()
+	p.erase("usr_0")
+	for _, step := range []struct {
+		ahead string
+		keeps time.Duration
+	}{
+		{`UPDATE epochs SET closing_at = now() + interval '5 hours'`, time.Hour},
+		{`UPDATE epochs SET retired_at = now() + interval '5 hours' WHERE retired_at IS NOT NULL`, 0},
+	} {
+		if done, err := w.pool.Exec(t.Context(), step.ahead); err != nil || done.RowsAffected() != 1 {
+			t.Fatalf("%s: %s, %v", step.ahead, done, err)
+		}
+		rotation := p.rotation()
+		rotation.KeepRetired = step.keeps
+		if err := rotation.Turn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := w.files(); len(after) != 1 || after[0] == before[0] {
+		t.Errorf("the keys before were %q, and are %q now", before, after)
+	}
+	p.check(map[string]bool{"usr_0": true})
+}
+
 // A restoring that was killed has left a directory: the next one tells, and leaves it to the operator.
 func TestARestoreTellsWhatOneThatWasKilledHasLeft(t *testing.T) {
 	w := newFixture(t)

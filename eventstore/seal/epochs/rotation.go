@@ -70,6 +70,11 @@ func (r *Rotation) drive(ctx context.Context) error {
 }
 
 const (
+	// pullBack has nothing wait for a time that the server's clock gave before it was set back.
+	pullBack = `
+UPDATE public.epochs SET closing_at = CASE WHEN closing_at > now() THEN now() ELSE closing_at END,
+	retired_at = CASE WHEN retired_at > now() THEN now() ELSE retired_at END
+WHERE closing_at > now() OR retired_at > now()`
 	closeEpochs = `
 UPDATE public.epochs SET closing_at = now() WHERE closing_at IS NULL AND id IN (
 	SELECT DISTINCT left(client_key, 17) FROM public.subject_keys WHERE wrapped IS NULL AND client_key <> '')`
@@ -86,6 +91,9 @@ func (r *Rotation) Turn(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if _, err := r.pool.Exec(ctx, pullBack); err != nil {
+		return fmt.Errorf("bring the times of epochs back: %w", err)
 	}
 	if _, err := r.pool.Exec(ctx, closeEpochs); err != nil {
 		return fmt.Errorf("close epochs: %w", err)
