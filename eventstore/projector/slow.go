@@ -27,8 +27,7 @@ const (
 	BatchSteps = 2_000_000
 	// limit: models | time for which a client that was slow has to keep up | {slowTime}
 	slowTime   = 10 * time.Second
-	shortSlice = BatchSteps     // of a slow client: the next one may hold twice as many events
-	longSlice  = 3 * BatchSteps // it is to hold half as many
+	longSlice  = 3 * BatchSteps // of a slow client: the next one is to hold half as many events, and after half of it twice as many
 	firstSlice = 16             // events
 )
 
@@ -254,12 +253,13 @@ func (s *slowClients) slice(ctx context.Context, client id.Client, c *slowClient
 // do would make slices so small that the client never keeps up, as to begin one takes 5 ms,
 // and 50 on a busy machine, however few events it holds.
 func (c *slowClient) took(steps int, now time.Time) {
-	if steps < shortSlice {
-		c.limit = min(2*c.limit, MaxBatch)
-		return
+	if steps >= BatchSteps {
+		c.late = now
 	}
-	c.late = now
-	if steps > longSlice {
+	switch {
+	case steps < longSlice/2:
+		c.limit = min(2*c.limit, MaxBatch)
+	case steps > longSlice:
 		c.limit = max(1, c.limit/2)
 	}
 }
