@@ -120,7 +120,7 @@ func (g *judgedBatch) take() (touched map[id.User]*segmentUser, f flips) {
 	touched, f = g.touched, g.flips
 	for user, u := range touched {
 		now := *u
-		touched[user] = &now
+		touched[user], u.created = &now, false
 	}
 	g.touched, g.flips = map[id.User]*segmentUser{}, flips{members: members{}}
 	return touched, f
@@ -153,7 +153,7 @@ func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err err
 		if g.there[user] || u != nil {
 			return nil // it stands in the log twice
 		}
-		u = &segmentUser{id: user, number: g.segmented.users, createdAt: r.RecordedAt, known: newKnown()}
+		u = &segmentUser{id: user, number: g.segmented.users, createdAt: r.RecordedAt, known: newKnown(), created: true}
 		g.segmented.users++
 		g.users[user], g.there[user] = u, true
 		if u.external, err = readmodel.SealedOf(r, e.ExternalID); err == nil {

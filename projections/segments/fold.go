@@ -278,16 +278,9 @@ var deltaColumns = []string{"client", "version", "fold", "entered", "went"}
 // insertDeltas inserts deltas. One that says nothing is no row.
 func (c *segmented) insertDeltas(ctx context.Context, deltas []delta) error {
 	deltas = slices.DeleteFunc(deltas, func(d delta) bool { return len(d.entered)+len(d.went) == 0 })
-	if len(deltas) == 0 {
-		return nil
-	}
-	if _, err := c.tx.CopyFrom(ctx, pgx.Identifier{"segment_deltas"}, deltaColumns, pgx.CopyFromSlice(len(deltas), func(i int) ([]any, error) {
-		d := deltas[i]
-		return []any{string(c.client), d.version, d.fold, d.entered, d.went}, nil
-	})); err != nil {
-		return fmt.Errorf("write deltas of segments: %w", err)
-	}
-	return nil
+	return copyRows(ctx, c.tx, "segment_deltas", deltaColumns, deltas, func(d delta) []any {
+		return []any{string(c.client), d.version, d.fold, d.entered, d.went}
+	})
 }
 
 func setBit(bits []byte, n int64, is bool) {

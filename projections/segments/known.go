@@ -328,6 +328,7 @@ type segmentUser struct {
 	versions             []int32 // that name it, in order
 	due                  *time.Time
 	changed, erased      bool               // by an event of the batch
+	created              bool               // and has no row yet
 	key                  *readmodel.Subject // nil: not asked for yet
 	document             []byte             // its traits, once opened
 	facts                *rule.Facts        // nil: not opened yet

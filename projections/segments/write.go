@@ -28,17 +28,22 @@ UPDATE segment_users u SET versions = n.versions::int[], due = n.due
 FROM unnest($2::text[], $3::text[], $4::timestamptz[]) AS n (id, versions, due) WHERE u.client = $1 AND u.id = n.id`
 )
 
-var changeColumns = []string{"client", "position", "user_id", "number", "changed_at", "entered", "went", "erased"}
+var (
+	userColumns   = []string{"client", "id", "number", "external", "external_event", "traits", "traits_event", "created_at", "updated_at", "versions", "due"}
+	changeColumns = []string{"client", "position", "user_id", "number", "changed_at", "entered", "went", "erased"}
+)
 
 // write writes users as they were judged, and what that changed.
 func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser, f flips) error {
-	var kept, judged []*segmentUser
+	var created, kept, judged []*segmentUser
 	var gone []string
 	var numbers []int64 // of these
 	for _, user := range readmodel.SortedKeys(touched) {
 		switch u := touched[user]; {
 		case u.erased:
 			gone, numbers = append(gone, string(user)), append(numbers, u.number)
+		case u.created:
+			created = append(created, u)
 		case u.changed:
 			kept = append(kept, u)
 		default:
@@ -62,6 +67,14 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 			}
 		}
 	}
+	if err := copyRows(ctx, c.tx, "segment_users", userColumns, created, func(u *segmentUser) []any {
+		return []any{
+			client, string(u.id), u.number, u.external.Box, string(u.external.Event), u.traits.Box, string(u.traits.Event),
+			u.createdAt, u.updatedAt, append([]int32{}, u.versions...), u.due,
+		}
+	}); err != nil {
+		return err
+	}
 	of := slices.Repeat([]string{client}, len(kept))
 	if err := writeUsers(ctx, c.tx, of, kept); err != nil {
 		return err
@@ -75,19 +88,29 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 			return err
 		}
 	}
-	if len(f.changes) > 0 {
-		if _, err := c.tx.CopyFrom(ctx, pgx.Identifier{"segment_changes"}, changeColumns, pgx.CopyFromSlice(len(f.changes), func(i int) ([]any, error) {
-			u := f.changes[i]
-			var number *int64
-			if !u.erased {
-				number = &u.number
-			}
-			return []any{client, string(u.position), string(u.user), number, u.at, u.entered, u.went, u.erased}, nil
-		})); err != nil {
-			return fmt.Errorf("write changes of segments: %w", err)
+	if err := copyRows(ctx, c.tx, "segment_changes", changeColumns, f.changes, func(u userChange) []any {
+		var number *int64
+		if !u.erased {
+			number = &u.number
 		}
+		return []any{client, string(u.position), string(u.user), number, u.at, u.entered, u.went, u.erased}
+	}); err != nil {
+		return err
 	}
 	return c.writeMembers(ctx, f.members)
+}
+
+// copyRows inserts rows, of which none is there yet.
+func copyRows[T any](ctx context.Context, tx pgx.Tx, table string, columns []string, of []T, row func(T) []any) error {
+	if len(of) == 0 {
+		return nil
+	}
+	if _, err := tx.CopyFrom(ctx, pgx.Identifier{table}, columns, pgx.CopyFromSlice(len(of), func(i int) ([]any, error) {
+		return row(of[i]), nil
+	})); err != nil {
+		return fmt.Errorf("write %s: %w", table, err)
+	}
+	return nil
 }
 
 // writeUsers writes users, of a client each.
