@@ -20,9 +20,10 @@ var migrations embed.FS
 // Migrate brings the database at url to the schema of this binary: every embedded
 // migration once, in the order of its name, each in a transaction of its own, and
 // then the functions, whenever they have changed, unless the database has a later
-// edition of them. Any number of processes may call it at the same time; one migrates, the others wait. It changes nothing in a
-// database that holds a migration this binary does not have, or has in another
-// wording, or that was made before there was a release.
+// edition of them. Any number of processes may call it at the same time; one
+// migrates, the others wait. It changes nothing in a database that holds a migration
+// this binary does not have, or has in another wording, that was made before there
+// was a release, or whose encoding is not UTF-8.
 func Migrate(ctx context.Context, url string) error {
 	return migrate(ctx, url, migrations)
 }
@@ -123,6 +124,9 @@ func migrate(ctx context.Context, url string, fsys fs.FS) error {
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) // also releases the lock; a failed close changes nothing
 
+	if encoding := conn.PgConn().ParameterStatus("server_encoding"); encoding != "UTF8" && encoding != "" { // others do not hold every text
+		return fmt.Errorf("the database keeps its texts as %s: make one with createdb --encoding=UTF8 --template=template0", encoding)
+	}
 	if _, err := conn.Exec(ctx, lockMigrations); err != nil {
 		return fmt.Errorf("wait for other migrations: %w", err)
 	}

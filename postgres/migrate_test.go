@@ -202,6 +202,25 @@ func TestADatabaseOfBeforeTheFirstReleaseIsRefused(t *testing.T) {
 	}
 }
 
+func TestADatabaseOfAnotherEncodingIsRefused(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	name := query[string](t, url, `SELECT current_database() || '_latin1'`)[0]
+	query[string](t, url, `CREATE DATABASE "`+name+`" ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
+	defer query[string](t, url, `DROP DATABASE "`+name+`"`)
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	latin1 := strings.Replace(url, config.Database, name, 1)
+	if err := postgres.Migrate(t.Context(), latin1); err == nil || !strings.Contains(err.Error(), "LATIN1: make one with createdb --encoding=UTF8") {
+		t.Errorf("the migration says: %v", err)
+	}
+	if tables := query[string](t, latin1, `SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'`); len(tables) > 0 {
+		t.Errorf("it has made %v", tables)
+	}
+}
+
 func TestTheEmbeddedMigrationsApplyTwice(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t) // once
