@@ -1,7 +1,9 @@
 package projector_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,8 @@ import (
 
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/postgres"
+	"kindred/postgres/pgtest"
 	"kindred/testkit"
 )
 
@@ -155,4 +159,32 @@ func TestTheGaugeOfWhatWasLeftOutFollowsAResumeElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "none is told", func() bool { return told() == 0 })
+}
+
+// Some 30 followers of a process try a few times a second while the database is away.
+func TestThatALeaseIsOutOfReachIsToldNowAndThen(t *testing.T) {
+	w := newFixture(t)
+	away, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	away.Close()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	var logged bytes.Buffer
+	began, tries := time.Now(), 0
+	r := w.runner("a")
+	r.Leases, r.Logger = away, slog.New(slog.NewTextHandler(&logged, nil))
+	r.Now = func() time.Time { // asked once a try
+		if tries++; tries == 5 {
+			end()
+		}
+		return began.Add(time.Duration(tries) * 10 * time.Second)
+	}
+	if err := r.Lead(ctx, "work", func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(logged.String(), "lease not reachable"); tries != 5 || lines != 2 {
+		t.Errorf("%d lines for %d tries in 40 s:\n%s", lines, tries, logged.String())
+	}
 }

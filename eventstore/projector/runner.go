@@ -25,9 +25,10 @@ const (
 	// limit: models | timeouts of one event before it is left out | {maxTimeouts}
 	maxTimeouts = 15 // that one event may take, which cannot be divided
 	pause       = 5 * time.Second
-	largeBatch  = 128     // items
-	largeBytes  = 1 << 20 // of data
-	bulkBatch   = 32      // many come, or somebody appended them together
+	tellEvery   = 30 * time.Second // that a lease cannot be reached: a process waits for some 30
+	largeBatch  = 128              // items
+	largeBytes  = 1 << 20          // of data
+	bulkBatch   = 32               // many come, or somebody appended them together
 )
 
 // Runner leads projections. One value serves a whole process; each projection
@@ -72,12 +73,16 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 func (r *Runner) terms(ctx context.Context, name string, standby func(), work func(context.Context, lease) error) error {
 	var failed backoff.Backoff
 	unreachable := backoff.Backoff{Most: standbyPoll}
+	var told time.Time
 	for ctx.Err() == nil {
 		l, got, err := r.acquire(ctx, name)
 		switch {
 		case err != nil && ctx.Err() != nil: // it is to stop
 		case err != nil:
-			r.Logger.WarnContext(ctx, "lease not reachable", "projection", name, "error", reason(err))
+			if now := r.Now(); now.Sub(told) >= tellEvery {
+				r.Logger.WarnContext(ctx, "lease not reachable", "projection", name, "error", reason(err))
+				told = now
+			}
 			_ = unreachable.Wait(ctx) // the loop looks at ctx, here and below
 		case !got:
 			if standby != nil {
