@@ -129,6 +129,7 @@ func ofAll() map[string]string {
 		"DELETE FROM request_omissions WHERE day":     "what is kept for days goes, whose it ever was",
 		"FROM public.events e ORDER BY e.position":    "the end of the log",
 		"max(position), $1) FROM public.events":       "the end of the log",
+		"WHERE hashtextextended(e.stream,":            "a stream is one client's; appends that share a commit look several up",
 		"FROM public.revocation_notes WHERE noted_at": "a process follows the revocations of all clients, whose tokens it may meet",
 	}
 }
