@@ -31,6 +31,9 @@ func measureSegments(ctx context.Context, b *bench) (figures []Figure, err error
 	if err := b.needBulk(ctx); err != nil {
 		return nil, err
 	}
+	if err := b.small.until(ctx, b.bulk.client, segmentsPath, new(json.RawMessage), func() bool { return true }); err != nil {
+		return nil, err
+	}
 	if err := b.fixture.rest(ctx, b.kindred); err != nil {
 		return nil, err
 	}
@@ -95,24 +98,11 @@ func (p *population) judged(ctx context.Context, c client, rule string) (segment
 	if err != nil {
 		return "", err
 	}
-	var s struct{ ID, State string }
+	var s struct{ ID string }
 	if err := p.send(ctx, http.MethodPost, segmentsPath, c.token, body, &s); err != nil {
 		return "", err
 	}
-	for until := time.Now().Add(segmentReadyWithin); s.State != "ready"; {
-		if time.Now().After(until) {
-			return "", fmt.Errorf("%s is still %s", s.ID, s.State)
-		}
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-		if err := p.send(ctx, http.MethodGet, segmentsPath+"/"+s.ID, c.token, nil, &s); err != nil {
-			return "", err
-		}
-	}
-	return s.ID, nil
+	return s.ID, p.ready(ctx, c, s.ID)
 }
 
 // changesRead changes a user of a client every now and then and reads a segment of it at once, which waits

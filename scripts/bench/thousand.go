@@ -145,19 +145,25 @@ func writeMany(path string, n int) error {
 
 // ready waits until a segment tells its members as of all that was acknowledged.
 func (p *population) ready(ctx context.Context, c client, segment string) error {
+	var s struct{ State string }
+	return p.until(ctx, c, segmentsPath+"/"+segment, &s, func() bool { return s.State == "ready" })
+}
+
+// until asks for a path until the answer is as it should be. What waits longer for its read model than a
+// request may is answered 503 until then.
+func (p *population) until(ctx context.Context, c client, path string, into any, is func() bool) error {
 	var err error
 	for until := time.Now().Add(importTimeout); time.Now().Before(until); {
-		var s struct{ State string }
-		if err = p.send(ctx, http.MethodGet, segmentsPath+"/"+segment, c.token, nil, &s); err == nil && s.State == "ready" {
+		if err = p.send(ctx, http.MethodGet, path, c.token, nil, into); err == nil && is() {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("%s is not ready: %w", segment, err)
+	return fmt.Errorf("GET %s is not what was waited for: %w", path, err)
 }
 
 // changeMany changes users for so long, and returns how long it took from the answer until the user's
