@@ -425,7 +425,7 @@ func (c *segmented) rejudgeAll(ctx context.Context, r eventstore.Recorded, ids [
 	c.steps = 0
 	reading := c.reading(what)
 	for some := range slices.Chunk(ids, usersRead) {
-		users, err := c.read(ctx, segmentUsersByID, some)
+		users, err := c.readToJudge(ctx, openableUsersByID, some)
 		if err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func (c *segmented) batchOf(ctx context.Context, events []eventstore.Recorded) (
 		}
 	}
 	ids := readmodel.SortedKeys(judged)
-	users, err := c.read(ctx, segmentUsersByID, ids)
+	users, err := c.read(ctx, (*segmentUser).columns, segmentUsersByID, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,8 @@ func (g *judgedBatch) traitsOf(ctx context.Context, u *segmentUser) ([]byte, err
 	if g.closeOther(u); u.facts != nil {
 		return u.document, nil
 	}
-	return g.openTraits(ctx, u, g.keys[string(u.id)])
+	u.wrapped = g.keys[string(u.id)]
+	return g.openTraits(ctx, u)
 }
 
 // openAlone opens a user, unless it is open.
@@ -230,7 +231,8 @@ func (g *judgedBatch) openAlone(ctx context.Context, u *segmentUser) error {
 	if g.closeOther(u); u.facts != nil || u.erased {
 		return nil
 	}
-	return g.open(ctx, u, g.keys[string(u.id)])
+	u.wrapped = g.keys[string(u.id)]
+	return g.open(ctx, u)
 }
 
 // rejudge opens a user and judges it by some versions.

@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/panics"
 	"kindred/projections/readmodel"
 )
 
@@ -92,9 +94,12 @@ func (m Model) Build(ctx context.Context, client id.Client) (more bool, ready in
 // wait, and so do other clients' slices.
 const (
 	// limit: models | users that a new rule judges at a time | {buildSlice}
-	buildSlice = 500
+	buildSlice = 2_000
 	// limit: models | steps of a new rule for one slice of users | {buildSteps}
-	buildSteps = 2_000_000
+	buildSteps = 6_000_000
+	// limit: models | users that a new rule reads at a time, fewer where their traits are large | {buildRead}
+	buildRead   = 500
+	buildBegins = 50 // how large their traits are is not known yet
 )
 
 const noteBuilt = `UPDATE segment_versions SET built = $3 WHERE client = $1 AND number = ANY($2)`
@@ -123,13 +128,33 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 	all := c.wanted
 	c.wanted = c.wants(some)
 	defer func() { c.wanted = all }()
-	f, touched := flips{members: members{}}, map[id.User]*segmentUser{}
-	for from < upTo && c.steps < steps {
-		if from, err = c.buildSome(ctx, building, some, from, min(from+usersRead, upTo), steps, touched, &f); err != nil {
-			return false, err
-		}
+	f := flips{members: members{}}
+	var judged []*segmentUser // and not written yet
+	read := min(from+buildBegins, upTo)
+	next, err := c.readToJudge(ctx, openableUsersFrom, from, read)
+	for err == nil && from < upTo && c.steps < steps {
+		users, before, end := next, judged, read
+		read = min(end+buildReads(users, steps-c.steps), upTo)
+		beside := panics.New()
+		beside.Go(func() (err error) {
+			if err = c.writeJudged(ctx, before); err == nil {
+				next, err = c.readToJudge(ctx, openableUsersFrom, end, read)
+			}
+			return err
+		})
+		err = panics.Caught(func() (err error) {
+			from, judged, err = c.buildSome(ctx, building, some, users, end, steps, &f)
+			return err
+		})
+		err = cmp.Or(beside.Wait(), err)
 	}
-	if err := c.write(ctx, touched, f); err != nil {
+	if err == nil {
+		err = c.writeJudged(ctx, judged)
+	}
+	if err == nil {
+		err = c.writeMembers(ctx, f.members)
+	}
+	if err != nil {
 		return false, err
 	}
 	advanced := slices.Sorted(maps.Keys(building))
@@ -139,16 +164,24 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 	return true, readmodel.Do(ctx, c.tx, "note how far versions are built", noteBuilt, string(c.client), advanced, from)
 }
 
-// buildSome judges the users with numbers from one to another by versions that do not serve
-// yet, and returns the number to go on with. It notes the users that this touches, without
-// their traits.
-func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some []*segmentVersion, from, upTo int64, steps int,
-	touched map[id.User]*segmentUser, f *flips,
-) (next int64, err error) {
-	users, err := c.read(ctx, segmentUsersFrom, from, upTo)
-	if err != nil {
-		return from, err
+// buildReads is how many users to read next: some, of whom no more are likely to be judged by so many
+// steps, once those who were read before are.
+func buildReads(before []*segmentUser, steps int) int64 {
+	opened := 0
+	for _, u := range before {
+		opened += u.openSteps()
 	}
+	if opened == 0 {
+		return buildRead
+	}
+	return int64(max(1, min(buildRead, (steps-opened)*len(before)/opened)))
+}
+
+// buildSome judges users, with numbers below end, by versions that do not serve yet, and returns
+// the number to go on with and those whom this changes, without their traits.
+func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some []*segmentVersion, users []*segmentUser, end int64, steps int,
+	f *flips,
+) (next int64, judged []*segmentUser, err error) {
 	done, err := c.openEach(ctx, users, steps, func(u *segmentUser) error {
 		in, due, err := c.judge(u, some)
 		if err != nil {
@@ -168,14 +201,11 @@ func (c *segmented) buildSome(ctx context.Context, building map[int]bool, some [
 		}
 		u.versions = append(kept, in...)
 		slices.Sort(u.versions)
-		touched[u.id] = &segmentUser{id: u.id, versions: u.versions, due: u.due}
+		judged = append(judged, &segmentUser{number: u.number, versions: u.versions, due: u.due})
 		return nil
 	})
-	if err != nil {
-		return from, err
-	}
 	if done < len(users) {
-		upTo = users[done].number
+		end = users[done].number
 	}
-	return upTo, nil
+	return end, judged, err
 }

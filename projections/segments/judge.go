@@ -14,7 +14,6 @@ import (
 	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
-	"kindred/eventstore/seal"
 	"kindred/projections/readmodel"
 )
 
@@ -22,19 +21,25 @@ const (
 	segmentUserColumns = `u.id, u.number, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at, u.versions, u.due`
 	segmentUsersOf     = `SELECT ` + segmentUserColumns + ` FROM segment_users u WHERE u.client = $1`
 	segmentUsersByID   = segmentUsersOf + ` AND u.id = ANY($2)`
-	segmentUsersDue    = segmentUsersOf + ` AND u.due <= $2 ORDER BY u.due, u.number LIMIT $3`
-	segmentUsersFrom   = segmentUsersOf + ` AND u.number >= $2 AND u.number < $3 ORDER BY u.number`
+	openableColumns    = segmentUserColumns + `, k.id AS key, k.client_key, k.wrapped`
+)
+
+var (
+	openableUsers     = `SELECT ` + openableColumns + ` FROM segment_users u` + readmodel.JoinKey(`$1`) + ` WHERE u.client = $1`
+	openableUsersByID = openableUsers + ` AND u.id = ANY($2)`
+	openableUsersDue  = openableUsers + ` AND u.due <= $2 ORDER BY u.due, u.number LIMIT $3`
+	openableUsersFrom = openableUsers + ` AND u.number >= $2 AND u.number < $3 ORDER BY u.number`
 )
 
 // read reads users of the client.
-func (c *segmented) read(ctx context.Context, sql string, args ...any) ([]*segmentUser, error) {
+func (c *segmented) read(ctx context.Context, columns func(*segmentUser) []any, sql string, args ...any) ([]*segmentUser, error) {
 	rows, err := c.tx.Query(ctx, sql, append([]any{string(c.client)}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("read users of segments: %w", err)
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*segmentUser, error) {
 		u := &segmentUser{}
-		return u, row.Scan(u.columns()...)
+		return u, row.Scan(columns(u)...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read users of segments: %w", err)
@@ -57,8 +62,8 @@ func (c *segmented) took(steps int) error {
 }
 
 // open makes of a user the facts that rules judge; who cannot be opened has none.
-func (c *segmented) open(ctx context.Context, u *segmentUser, key seal.WrappedKey) error {
-	document, err := c.openTraits(ctx, u, key)
+func (c *segmented) open(ctx context.Context, u *segmentUser) error {
+	document, err := c.openTraits(ctx, u)
 	if err != nil || u.key.Gone {
 		return err
 	}
@@ -74,12 +79,12 @@ func (c *segmented) open(ctx context.Context, u *segmentUser, key seal.WrappedKe
 }
 
 // openTraits opens the traits of a user; nil where they cannot be opened.
-func (c *segmented) openTraits(ctx context.Context, u *segmentUser, key seal.WrappedKey) ([]byte, error) {
+func (c *segmented) openTraits(ctx context.Context, u *segmentUser) ([]byte, error) {
 	if err := c.took(u.openSteps()); err != nil {
 		return nil, err
 	}
 	if u.key == nil {
-		s, err := c.Subject(ctx, key, c.client, string(u.id), eventstore.UserStream(c.client, u.id))
+		s, err := c.Subject(ctx, u.wrapped, c.client, string(u.id), eventstore.UserStream(c.client, u.id))
 		if err != nil {
 			return nil, projector.Transient(err) // the keys are out of reach, not wrong
 		}
@@ -214,18 +219,20 @@ func (c *segmented) rejudge(u *segmentUser, some []*segmentVersion, at eventstor
 // limit: models | users that are read at a time to be judged by rules | {usersRead}
 const usersRead = 100
 
+// readToJudge reads users with all that judging them takes, and asks the database for nothing more.
+func (c *segmented) readToJudge(ctx context.Context, sql string, args ...any) ([]*segmentUser, error) {
+	users, err := c.read(ctx, (*segmentUser).openable, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return users, c.know(ctx, users)
+}
+
 // openEach opens users, one after the other: no more than one is in memory as it is
 // judged. It ends early, after at least one, once so many steps were taken.
 func (c *segmented) openEach(ctx context.Context, users []*segmentUser, steps int, judge func(*segmentUser) error) (done int, err error) {
-	keys, err := c.keys(ctx, readmodel.Column(users, func(u *segmentUser) string { return string(u.id) }))
-	if err != nil {
-		return 0, err
-	}
-	if err := c.know(ctx, users); err != nil {
-		return 0, err
-	}
 	for _, u := range users {
-		if err := c.open(ctx, u, keys[string(u.id)]); err != nil {
+		if err := c.open(ctx, u); err != nil {
 			return done, err
 		}
 		if err := judge(u); err != nil {

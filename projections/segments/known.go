@@ -14,6 +14,7 @@ import (
 	"kindred/domain/rule"
 	"kindred/domain/traits"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 	"kindred/projections/readmodel"
 )
 
@@ -327,8 +328,9 @@ type segmentUser struct {
 	createdAt, updatedAt time.Time
 	versions             []int32 // that name it, in order
 	due                  *time.Time
-	changed, erased      bool               // by an event of the batch
-	created              bool               // and has no row yet
+	changed, erased      bool // by an event of the batch
+	created              bool // and has no row yet
+	wrapped              seal.WrappedKey
 	key                  *readmodel.Subject // nil: not asked for yet
 	document             []byte             // its traits, once opened
 	facts                *rule.Facts        // nil: not opened yet
@@ -340,6 +342,11 @@ func (u *segmentUser) columns() []any {
 		readmodel.Text(&u.id), &u.number, &u.external.Box, readmodel.Text(&u.external.Event), &u.traits.Box, readmodel.Text(&u.traits.Event),
 		&u.createdAt, &u.updatedAt, &u.versions, &u.due,
 	}
+}
+
+// openable are its columns and those of its key.
+func (u *segmentUser) openable() []any {
+	return append(u.columns(), readmodel.Text(&u.wrapped.ID), readmodel.Text(&u.wrapped.Under), &u.wrapped.Wrapped)
 }
 
 // userOf is the user that an event is about.

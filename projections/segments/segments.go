@@ -117,7 +117,7 @@ CREATE TABLE segment_users (
 	versions       int[] NOT NULL, -- that name the user, and maybe some that are no more
 	due            timestamptz,    -- when time alone may change that
 	PRIMARY KEY (client, id)
-) WITH (fillfactor = 75);
+) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX segment_users_number ON segment_users (client, number);
 CREATE INDEX segment_users_due ON segment_users (due) WHERE due IS NOT NULL;
 CREATE INDEX segment_users_due_of ON segment_users (client, due, number) WHERE due IS NOT NULL;

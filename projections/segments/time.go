@@ -87,7 +87,7 @@ const (
 func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, steps int) (more bool, err error) {
 	c.steps = 0
 	for judged := 0; judged < maxDue && c.steps < steps; judged += usersRead {
-		due, err := c.read(ctx, segmentUsersDue, c.now, min(usersRead, maxDue-judged))
+		due, err := c.readToJudge(ctx, openableUsersDue, c.now, min(usersRead, maxDue-judged))
 		if err != nil || len(due) == 0 {
 			return false, err
 		}

@@ -25,7 +25,7 @@ ON CONFLICT (client, id) DO UPDATE SET traits = excluded.traits, traits_event = 
 	updated_at = excluded.updated_at, versions = excluded.versions, due = excluded.due`
 	updateJudged = `
 UPDATE segment_users u SET versions = n.versions::int[], due = n.due
-FROM unnest($2::text[], $3::text[], $4::timestamptz[]) AS n (id, versions, due) WHERE u.client = $1 AND u.id = n.id`
+FROM unnest($2::bigint[], $3::text[], $4::timestamptz[]) AS n (number, versions, due) WHERE u.client = $1 AND u.number = n.number`
 )
 
 var (
@@ -79,14 +79,8 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 	if err := writeUsers(ctx, c.tx, of, kept); err != nil {
 		return err
 	}
-	if len(judged) > 0 {
-		if err := readmodel.Do(ctx, c.tx, "write judgements of users", updateJudged, client,
-			readmodel.Column(judged, func(u *segmentUser) string { return string(u.id) }),
-			readmodel.Column(judged, func(u *segmentUser) string { return intArray(u.versions) }),
-			readmodel.Column(judged, func(u *segmentUser) *time.Time { return u.due }),
-		); err != nil {
-			return err
-		}
+	if err := c.writeJudged(ctx, judged); err != nil {
+		return err
 	}
 	if err := copyRows(ctx, c.tx, "segment_changes", changeColumns, f.changes, func(u userChange) []any {
 		var number *int64
@@ -98,6 +92,18 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 		return err
 	}
 	return c.writeMembers(ctx, f.members)
+}
+
+// writeJudged writes which versions name users of whom nothing else has changed.
+func (c *segmented) writeJudged(ctx context.Context, users []*segmentUser) error {
+	if len(users) == 0 {
+		return nil
+	}
+	return readmodel.Do(ctx, c.tx, "write judgements of users", updateJudged, string(c.client),
+		readmodel.Column(users, func(u *segmentUser) int64 { return u.number }),
+		readmodel.Column(users, func(u *segmentUser) string { return intArray(u.versions) }),
+		readmodel.Column(users, func(u *segmentUser) *time.Time { return u.due }),
+	)
 }
 
 // copyRows inserts rows, of which none is there yet.
