@@ -77,10 +77,14 @@ func (c *segmented) batchOf(ctx context.Context, events []eventstore.Recorded) (
 			judged[user] = true
 		}
 	}
-	ids := readmodel.SortedKeys(judged)
-	users, err := c.read(ctx, (*segmentUser).columns, segmentUsersByID, ids)
-	if err != nil {
-		return nil, err
+	ids, made := readmodel.SortedKeys(judged), madeBy(events)
+	before := slices.DeleteFunc(slices.Clone(ids), func(user string) bool { return made[userKey{c.client, id.User(user)}] })
+	var users []*segmentUser
+	var err error
+	if len(before) > 0 {
+		if users, err = c.read(ctx, (*segmentUser).columns, segmentUsersByID, before); err != nil {
+			return nil, err
+		}
 	}
 	for _, u := range users {
 		g.users[u.id], g.there[u.id] = u, true
@@ -98,6 +102,22 @@ func (c *segmented) batchOf(ctx context.Context, events []eventstore.Recorded) (
 		return nil, err
 	}
 	return g, g.readActs(ctx, c, events)
+}
+
+type userKey struct {
+	client id.Client
+	user   id.User
+}
+
+// madeBy are the users that events create: no row is of them yet.
+func madeBy(events []eventstore.Recorded) map[userKey]bool {
+	made := map[userKey]bool{}
+	for _, r := range events {
+		if e, is := r.Event.(event.EndUserCreated); is {
+			made[userKey{r.Client, e.User}] = true
+		}
+	}
+	return made
 }
 
 const segmentUsersThere = `SELECT id FROM segment_users WHERE client = $1 AND id = ANY($2)`
@@ -150,9 +170,6 @@ func (g *judgedBatch) apply(ctx context.Context, r eventstore.Recorded) (err err
 	var before []byte // its traits; nil: they are not known, or nobody reads them
 	switch e := r.Event.(type) {
 	case event.EndUserCreated:
-		if g.there[user] || u != nil {
-			return nil // it stands in the log twice
-		}
 		u = &segmentUser{id: user, number: g.segmented.users, createdAt: r.RecordedAt, known: newKnown(), created: true}
 		g.segmented.users++
 		g.users[user], g.there[user] = u, true

@@ -52,8 +52,8 @@ func (m Model) ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventstore.
 	if len(without) == 0 {
 		return rest, nil
 	}
-	var users []*segmentUser
-	var of, clients []string
+	var users []userOfClient
+	var clients []string
 	var nows []time.Time
 	var counts []int64
 	var folds []int
@@ -62,10 +62,10 @@ func (m Model) ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventstore.
 		clients, nows, counts = append(clients, string(client)), append(nows, g.now), append(counts, g.segmented.users)
 		folds = append(folds, g.foldIn)
 		for _, u := range readmodel.SortedValues(g.touched) {
-			of, users = append(of, string(client)), append(users, u)
+			users = append(users, userOfClient{client, u})
 		}
 	}
-	if err := writeUsers(ctx, tx, of, users); err != nil {
+	if err := writeUsers(ctx, tx, users); err != nil {
 		return nil, err
 	}
 	return rest, readmodel.Do(ctx, tx, "keep the segments of clients", keepWithout, clients, nows, counts, folds)
@@ -105,10 +105,14 @@ func (m Model) without(ctx context.Context, tx pgx.Tx, batch []eventstore.Record
 		return nil, fmt.Errorf("lock clients without segments: %w", err)
 	}
 	var clients, ids []string
+	made := madeBy(batch)
 	for _, r := range batch {
-		if user := userOf(r.Event); user != "" && found[r.Client] != nil {
+		if user := userOf(r.Event); user != "" && !made[userKey{r.Client, user}] && found[r.Client] != nil {
 			clients, ids = append(clients, string(r.Client)), append(ids, string(user))
 		}
+	}
+	if len(ids) == 0 {
+		return found, nil
 	}
 	rows, _ = tx.Query(ctx, usersWithout, clients, ids) // what it fails with, its rows end with
 	var u segmentUser

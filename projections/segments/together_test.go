@@ -41,7 +41,6 @@ func TestClientsWithoutSegmentsAreAppliedTogetherAsTheyAreSingly(t *testing.T) {
 		}
 	}
 	history := w.History()
-	history = append(history, history[len(history)/2:]...) // as a log holds them that was copied twice
 	var sizes []int
 	for left := len(history); left > 0; left -= sizes[len(sizes)-1] {
 		sizes = append(sizes, min(left, 1+random.IntN(60)))

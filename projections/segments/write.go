@@ -3,7 +3,6 @@ package segments
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -16,13 +15,10 @@ import (
 const (
 	eraseSegmentUsers = `DELETE FROM segment_users WHERE client = $1 AND id = ANY($2)`
 	eraseChangesOf    = `DELETE FROM segment_changes WHERE client = $1 AND user_id = ANY($2) RETURNING position, coalesce(number, 0), entered, went`
-	insertSegmentUser = `
-INSERT INTO segment_users (client, id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due)
-SELECT n.client, n.id, n.number, n.external, n.external_event, n.traits, n.traits_event, n.created_at, n.updated_at, n.versions::int[], n.due
-FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bytea[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::text[], $11::timestamptz[])
-	AS n (client, id, number, external, external_event, traits, traits_event, created_at, updated_at, versions, due)
-ON CONFLICT (client, id) DO UPDATE SET traits = excluded.traits, traits_event = excluded.traits_event,
-	updated_at = excluded.updated_at, versions = excluded.versions, due = excluded.due`
+	updateUsers       = `
+UPDATE segment_users u SET traits = n.traits, traits_event = n.traits_event, updated_at = n.updated_at, versions = n.versions::int[], due = n.due
+FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::timestamptz[], $6::text[], $7::timestamptz[])
+	AS n (client, id, traits, traits_event, updated_at, versions, due) WHERE u.client = n.client AND u.id = n.id`
 	updateJudged = `
 UPDATE segment_users u SET versions = n.versions::int[], due = n.due
 FROM unnest($2::bigint[], $3::text[], $4::timestamptz[]) AS n (number, versions, due) WHERE u.client = $1 AND u.number = n.number`
@@ -35,17 +31,16 @@ var (
 
 // write writes users as they were judged, and what that changed.
 func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser, f flips) error {
-	var created, kept, judged []*segmentUser
+	var changed []userOfClient
+	var judged []*segmentUser
 	var gone []string
 	var numbers []int64 // of these
 	for _, user := range readmodel.SortedKeys(touched) {
 		switch u := touched[user]; {
 		case u.erased:
 			gone, numbers = append(gone, string(user)), append(numbers, u.number)
-		case u.created:
-			created = append(created, u)
 		case u.changed:
-			kept = append(kept, u)
+			changed = append(changed, userOfClient{c.client, u})
 		default:
 			judged = append(judged, u)
 		}
@@ -67,16 +62,7 @@ func (c *segmented) write(ctx context.Context, touched map[id.User]*segmentUser,
 			}
 		}
 	}
-	if err := copyRows(ctx, c.tx, "segment_users", userColumns, created, func(u *segmentUser) []any {
-		return []any{
-			client, string(u.id), u.number, u.external.Box, string(u.external.Event), u.traits.Box, string(u.traits.Event),
-			u.createdAt, u.updatedAt, append([]int32{}, u.versions...), u.due,
-		}
-	}); err != nil {
-		return err
-	}
-	of := slices.Repeat([]string{client}, len(kept))
-	if err := writeUsers(ctx, c.tx, of, kept); err != nil {
+	if err := writeUsers(ctx, c.tx, changed); err != nil {
 		return err
 	}
 	if err := c.writeJudged(ctx, judged); err != nil {
@@ -119,22 +105,37 @@ func copyRows[T any](ctx context.Context, tx pgx.Tx, table string, columns []str
 	return nil
 }
 
-// writeUsers writes users, of a client each.
-func writeUsers(ctx context.Context, tx pgx.Tx, of []string, users []*segmentUser) error {
-	if len(users) == 0 {
-		return nil
+type userOfClient struct {
+	client id.Client
+	*segmentUser
+}
+
+// writeUsers writes users that events made or changed.
+func writeUsers(ctx context.Context, tx pgx.Tx, users []userOfClient) error {
+	var created, changed []userOfClient
+	for _, u := range users {
+		if u.created {
+			created = append(created, u)
+		} else {
+			changed = append(changed, u)
+		}
 	}
-	return readmodel.Do(ctx, tx, "write users of segments", insertSegmentUser, of,
-		readmodel.Column(users, func(u *segmentUser) string { return string(u.id) }),
-		readmodel.Column(users, func(u *segmentUser) int64 { return u.number }),
-		readmodel.Column(users, func(u *segmentUser) []byte { return u.external.Box }),
-		readmodel.Column(users, func(u *segmentUser) string { return string(u.external.Event) }),
-		readmodel.Column(users, func(u *segmentUser) []byte { return u.traits.Box }),
-		readmodel.Column(users, func(u *segmentUser) string { return string(u.traits.Event) }),
-		readmodel.Column(users, func(u *segmentUser) time.Time { return u.createdAt }),
-		readmodel.Column(users, func(u *segmentUser) time.Time { return u.updatedAt }),
-		readmodel.Column(users, func(u *segmentUser) string { return intArray(u.versions) }),
-		readmodel.Column(users, func(u *segmentUser) *time.Time { return u.due }),
+	if err := copyRows(ctx, tx, "segment_users", userColumns, created, func(u userOfClient) []any {
+		return []any{
+			string(u.client), string(u.id), u.number, u.external.Box, string(u.external.Event), u.traits.Box, string(u.traits.Event),
+			u.createdAt, u.updatedAt, append([]int32{}, u.versions...), u.due,
+		}
+	}); err != nil || len(changed) == 0 {
+		return err
+	}
+	return readmodel.Do(ctx, tx, "write users of segments", updateUsers,
+		readmodel.Column(changed, func(u userOfClient) string { return string(u.client) }),
+		readmodel.Column(changed, func(u userOfClient) string { return string(u.id) }),
+		readmodel.Column(changed, func(u userOfClient) []byte { return u.traits.Box }),
+		readmodel.Column(changed, func(u userOfClient) string { return string(u.traits.Event) }),
+		readmodel.Column(changed, func(u userOfClient) time.Time { return u.updatedAt }),
+		readmodel.Column(changed, func(u userOfClient) string { return intArray(u.versions) }),
+		readmodel.Column(changed, func(u userOfClient) *time.Time { return u.due }),
 	)
 }
 
