@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"kindred/domain"
 	"kindred/domain/event"
@@ -28,9 +29,22 @@ func (c *Commands) claim(ctx context.Context, kind, value string) (eventstore.St
 // reserve takes a claim for a holder, and fails with the fault already_claimed
 // where another has it.
 func (c *Commands) reserve(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
-	_, err := execute[domain.Claim](ctx, c, call.unconditional(), stream, true, c.last(call.unconditional()),
-		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) { return claim.Reserve(h) })
-	return err
+	try := func() error {
+		_, err := execute[domain.Claim](ctx, c, call.unconditional(), stream, true, c.last(call.unconditional()),
+			func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) { return claim.Reserve(h) })
+		return err
+	}
+	taken := try()
+	if !isClaimed(taken) {
+		return taken
+	}
+	switch free, err := c.isFree(ctx, stream); {
+	case err != nil:
+		return err
+	case free:
+		return try()
+	}
+	return taken
 }
 
 // confirm makes a reservation final.
@@ -60,6 +74,32 @@ func (c *Commands) ResolveClaim(ctx context.Context, call Call, stream eventstor
 		return err
 	}
 	return c.resolveClaim(ctx, call, stream, claim.Holder)
+}
+
+// ClaimsActor is who resolves what a command has left reserved.
+const ClaimsActor = "policy:claims"
+
+// reservedFor is how long a command may take from a reservation to what it is for, until somebody else
+// who asks for the same ends it. The policy waits longer.
+const reservedFor = 2 * time.Second
+
+// isFree says whether nobody has what a claim is of. A reservation whose command has had its time is
+// resolved: who repeats a command, because the end of it was not known, does not wait for the policy.
+func (c *Commands) isFree(ctx context.Context, stream eventstore.Stream) (bool, error) {
+	last, err := c.Log.ReadBack(ctx, stream, eventstore.End, 1)
+	if err != nil {
+		return false, err
+	}
+	claim := fold[domain.Claim](last)
+	if claim.Held && !claim.Confirmed && c.Log.Now().Sub(last[0].RecordedAt) > reservedFor {
+		if err := c.resolveClaim(ctx, Call{Actor: ClaimsActor}, stream, claim.Holder); err != nil {
+			return false, err
+		}
+		if claim, err = c.loadClaim(ctx, stream); err != nil {
+			return false, err
+		}
+	}
+	return !claim.Held, nil
 }
 
 func (c *Commands) loadClaim(ctx context.Context, stream eventstore.Stream) (*domain.Claim, error) {

@@ -94,8 +94,8 @@ func (c *Commands) freeEmail(ctx context.Context, email string) (eventstore.Stre
 	if err != nil {
 		return "", err
 	}
-	claim, err := c.loadClaim(ctx, stream)
-	if err == nil && claim.Held {
+	free, err := c.isFree(ctx, stream)
+	if err == nil && !free {
 		err = errEmailTaken()
 	}
 	return stream, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"kindred/commands"
 	"kindred/domain/event"
@@ -403,6 +404,48 @@ func TestASignUpThatWasTakenForCrashedGivesEverythingBackAtOnce(t *testing.T) {
 			t.Errorf("signing up again gives %q, %v", a.ClientSlug, err)
 		}
 	}
+}
+
+// Whoever repeats a sign-up of which the end was not known need not wait for the policy: after a moment the
+// address and the slug are free again, or have their account.
+func TestASignUpCanBeRepeatedSoonAfterACrash(t *testing.T) {
+	in := commands.SignUp{Email: "ada@example.com", Password: "secret", CompanyName: "Acme"}
+	for n, died := 0, true; died; n++ {
+		for _, after := range []bool{false, true} {
+			w := newFixture(t)
+			life := &life{left: n, after: after}
+			_, err := w.process(mortalStore{w.store, life}, mortalKeys{w.keys, life}).SignUp(t.Context(), commands.Call{}, in)
+			if died = life.dead; err != nil && !errors.Is(err, errDied) {
+				t.Fatal(err)
+			}
+			_, missing := w.AccountByEmail(t.Context(), in.Email)
+			w.jump(3 * time.Second)
+			again, err := w.SignUp(t.Context(), commands.Call{}, in)
+			switch {
+			case missing == nil:
+				wantFault(t, err, "email_exists")
+			case err != nil || again.ClientSlug != "acme":
+				t.Errorf("died at step %d, done: %t: signing up again gives %q, %v", n, after, again.ClientSlug, err)
+			}
+			w.driveOn(t)
+			w.check(t)
+		}
+	}
+}
+
+// Until then it is the other's.
+func TestASignUpOfWhatAnotherReservesAtThisMomentIsRefused(t *testing.T) {
+	w := newFixture(t)
+	in := commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}
+	_, err := w.process(&meddling{Store: w.store, nth: 1, do: func() {
+		_, err := w.SignUp(t.Context(), commands.Call{}, in)
+		wantFault(t, err, "email_exists")
+	}}, w.keys).SignUp(t.Context(), commands.Call{}, in)
+	if err != nil {
+		t.Error(err)
+	}
+	w.driveOn(t)
+	w.check(t)
 }
 
 // The thousandth spend ends a stream of them, and the next begins another.

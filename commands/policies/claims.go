@@ -27,7 +27,7 @@ func (p *Policies) ResolveClaims(ctx context.Context) error {
 	}
 	var failed []error
 	for _, stream := range open {
-		if err := p.Commands.ResolveClaim(ctx, commands.Call{Actor: "policy:claims"}, stream); err != nil {
+		if err := p.Commands.ResolveClaim(ctx, commands.Call{Actor: commands.ClaimsActor}, stream); err != nil {
 			failed = append(failed, fmt.Errorf("resolve %s: %w", stream, err))
 		}
 	}
