@@ -19,8 +19,7 @@ import (
 
 const (
 	segmentUserColumns = `u.id, u.number, u.external, u.external_event, u.traits, u.traits_event, u.created_at, u.updated_at, u.versions, u.due`
-	segmentUsersOf     = `SELECT ` + segmentUserColumns + ` FROM segment_users u WHERE u.client = $1`
-	segmentUsersByID   = segmentUsersOf + ` AND u.id = ANY($2)`
+	segmentUsersByID   = `SELECT ` + segmentUserColumns + ` FROM segment_users u WHERE u.client = $1 AND u.id = ANY($2)`
 	openableColumns    = segmentUserColumns + `, k.id AS key, k.client_key, k.wrapped`
 )
 
