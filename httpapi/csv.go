@@ -200,6 +200,11 @@ func (c *csvLines) parse(record []byte) ([]string, error) {
 	case c.columns != nil && len(fields) != len(c.columns):
 		return nil, fmt.Errorf("line %d has %d columns, and the header %d", c.n+1, len(fields), len(c.columns))
 	}
+	for i, name := range c.columns {
+		if name == "" && fields[i] != "" {
+			return nil, fmt.Errorf("line %d has a value in column %d, of which the header has no name", c.n+1, i+1)
+		}
+	}
 	return fields, nil
 }
 
@@ -242,15 +247,20 @@ func header(names []string) ([]string, error) {
 	if !slices.Contains(names, ExternalIDColumn) {
 		const told = 20
 		hint := ""
-		if len(names) == 1 {
+		if i := slices.IndexFunc(names, spelledAlike); i >= 0 {
+			hint = fmt.Sprintf(" Rename %q.", names[i])
+		} else if len(names) == 1 {
 			hint = " Fields stand between commas, semicolons or tabs."
 		}
 		return nil, badCSV("The header has no column that is spelled %s. It has %d: %.40q.%s", ExternalIDColumn, len(names), names[:min(len(names), told)], hint)
 	}
 	seen := map[string]int{}
 	for i, name := range names {
+		if strings.Join(names[i:], "") == "" {
+			break // as a spreadsheet writes columns of which it holds formats alone
+		}
 		if name == "" {
-			return nil, badCSV("The column %d of the header has no name.", i+1)
+			return nil, badCSV("The column %d of the header has no name. Give it one, or take it out if it numbers the rows.", i+1)
 		}
 		if len(name) > MaxColumnName {
 			return nil, badCSV("The name of the column %d of the header has %d bytes, and may have %d.", i+1, len(name), MaxColumnName)
@@ -261,6 +271,11 @@ func header(names []string) ([]string, error) {
 		seen[name] = i
 	}
 	return names, nil
+}
+
+// spelledAlike tells a name that was meant to be external_id.
+func spelledAlike(name string) bool {
+	return strings.EqualFold(strings.NewReplacer("_", "", "-", "", ".", "", " ", "", "\u00a0", "").Replace(name), strings.ReplaceAll(ExternalIDColumn, "_", ""))
 }
 
 // user is a record as a line of JSON. Keys are in the order of the columns.

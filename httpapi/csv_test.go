@@ -76,6 +76,10 @@ func TestEachRecordOfCSVIsAUserOnItsLine(t *testing.T) {
 		"a semicolon where there are commas": {"external_id,a;b\nu1,x;y\n", []string{"", `{"external_id":"u1","traits":{"a;b":"x;y"}}`}},
 		"what is no text":                    {"external_id,a\nu1,\xff\nu2,1\n", []string{"", "\x1aline 2 is not UTF-8: save the file as CSV UTF-8", `{"external_id":"u2","traits":{"a":1}}`}},
 		"a header alone":                     {"external_id,a\n", []string{""}},
+		"columns without names at the end": {
+			"external_id,a,,\nu1,1,,\nu2,2,,x\nu3,3,,\n",
+			[]string{"", `{"external_id":"u1","traits":{"a":1}}`, "\x1aline 3 has a value in column 4, of which the header has no name", `{"external_id":"u3","traits":{"a":3}}`},
+		},
 	} {
 		for _, from := range []io.Reader{strings.NewReader(one.file), iotest.OneByteReader(strings.NewReader(one.file))} {
 			if got := importOf(t, from); strings.Join(got, "\n") != strings.Join(one.want, "\n") {
@@ -88,10 +92,13 @@ func TestEachRecordOfCSVIsAUserOnItsLine(t *testing.T) {
 func TestAFileOfCSVWithoutAUsableHeaderIsRefused(t *testing.T) {
 	for file, detail := range map[string]string{
 		"":                        "The file has no header",
-		"External_ID;b\n":         `has no column that is spelled external_id. It has 2: ["External_ID" "b"].`,
+		"External_ID;b\n":         `has no column that is spelled external_id. It has 2: ["External_ID" "b"]. Rename "External_ID".`,
+		"a,external id \n":        `Rename "external id ".`,
+		"id,b\n":                  `It has 2: ["id" "b"].`,
 		"external_id|b\n":         `It has 1: ["external_id|b"]. Fields stand between commas, semicolons or tabs.`,
 		"external_id,a,a\n":       `columns 2 and 3 of the header have one name, "a"`,
-		"external_id,\n":          "column 2 of the header has no name",
+		",external_id,\n":         "column 1 of the header has no name. Give it one, or take it out",
+		"external_id,,b\n":        "column 2 of the header has no name",
 		"external_id,\"a\n":       "cannot be read",
 		"external_id,age\rx3,3\r": "Save it with LF or CRLF",
 		"external_id\rx3\r\"x\n":  "Save it with LF or CRLF",

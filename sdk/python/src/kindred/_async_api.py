@@ -681,13 +681,14 @@ class AsyncUsersAPI:
         traits, applied as it streams in. A line that is refused does not stop the rest. In CSV,
         whose fields stand between commas, semicolons or tabs, the first of them that sets a column
         `external_id` apart; spaces before a field that is not in quotes are passed over, but
-        between tabs; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up to
-        15 digits, decimals of more as programs print them (`0.30000000000000004`), and lists and
-        objects of JSON are those, everything else is text, in which a line break CRLF becomes LF.
-        It takes no `Idempotency-Key`: a repetition leaves the users as its lines say, and costs the
-        work again; with `async` it is an import of its own. With `async` the lines are kept,
-        sealed, until they are applied in the background, a client's imports one after the other;
-        who is erased meanwhile is not brought back.
+        between tabs; an empty field leaves its trait out; columns at the end of which the header
+        has no name are to be empty; `true`, `false`, `null`, numbers of up to 15 digits, decimals
+        of more as programs print them (`0.30000000000000004`), and lists and objects of JSON are
+        those, everything else is text, in which a line break CRLF becomes LF. It takes no
+        `Idempotency-Key`: a repetition leaves the users as its lines say, and costs the work again;
+        with `async` it is an import of its own. With `async` the lines are kept, sealed, until they
+        are applied in the background, a client's imports one after the other; who is erased
+        meanwhile is not brought back.
 
         ``POST /api/v1/users/import``
         """
@@ -700,13 +701,14 @@ class AsyncUsersAPI:
         traits, applied as it streams in. A line that is refused does not stop the rest. In CSV,
         whose fields stand between commas, semicolons or tabs, the first of them that sets a column
         `external_id` apart; spaces before a field that is not in quotes are passed over, but
-        between tabs; an empty field leaves its trait out; `true`, `false`, `null`, numbers of up to
-        15 digits, decimals of more as programs print them (`0.30000000000000004`), and lists and
-        objects of JSON are those, everything else is text, in which a line break CRLF becomes LF.
-        It takes no `Idempotency-Key`: a repetition leaves the users as its lines say, and costs the
-        work again; with `async` it is an import of its own. With `async` the lines are kept,
-        sealed, until they are applied in the background, a client's imports one after the other;
-        who is erased meanwhile is not brought back.
+        between tabs; an empty field leaves its trait out; columns at the end of which the header
+        has no name are to be empty; `true`, `false`, `null`, numbers of up to 15 digits, decimals
+        of more as programs print them (`0.30000000000000004`), and lists and objects of JSON are
+        those, everything else is text, in which a line break CRLF becomes LF. It takes no
+        `Idempotency-Key`: a repetition leaves the users as its lines say, and costs the work again;
+        with `async` it is an import of its own. With `async` the lines are kept, sealed, until they
+        are applied in the background, a client's imports one after the other; who is erased
+        meanwhile is not brought back.
 
         It returns once the lines are received; they are applied behind.
 
