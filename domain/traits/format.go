@@ -452,7 +452,8 @@ func standsForNothing(text string, country bool, rules int) bool {
 		"desconocido", "desconocida", "sin datos", "no disponible", "desconhecido", "não informado", "sconosciuto", "non disponibile", "onbekend", "niet bekend":
 		return rules >= wordsSince
 	case "9999-12-31", "9999-12-31 00:00:00", "9999-12-31t00:00:00z", "9999-12-31 23:59:59", "9999-12-31t23:59:59z", "31.12.9999", "31/12/9999", "12/31/9999",
-		"0001-01-01", "0001-01-01 00:00:00", "0001-01-01t00:00:00z", "01.01.0001", "01/01/0001":
+		"0001-01-01", "0001-01-01 00:00:00", "0001-01-01t00:00:00z", "01.01.0001", "01/01/0001",
+		":", "..", "suppressed", "privacysuppressed", "not reported", "not known", "not stated":
 		return rules >= pairsSince
 	case "na":
 		return !country

@@ -128,6 +128,9 @@ func exports() []exported {
 		{"d13", date(func(y, m, d int) string { return fmt.Sprintf("%02d/%02d/%d 01:30 PM", d, m, y) }), TypeDate, func(t Trait) bool { return t.Format == FormatDayMonth }},
 		{"d14", date(func(y, m, d int) string { return fmt.Sprintf("%d-%02d-%02d 12:30:00 +02:00", y, m, d) }), TypeDate, nil},
 		{"year", func(r *rand.Rand, _ int) string { return fmt.Sprint(1950 + r.IntN(70)) }, TypeNumber, nil},
+		{"earnings", func(r *rand.Rand, _ int) string {
+			return sometimes(r, 0.3, text([]string{"PrivacySuppressed", ":", ".."}[r.IntN(3)]), text(fmt.Sprint(20_000+r.IntN(90_000))))
+		}, TypeNumber, func(t Trait) bool { return t.Known < 510 }},
 		{"ended", func(r *rand.Rand, _ int) string {
 			y, m, d := day(r)
 			return sometimes(r, 0.2, text("9999-12-31"), text(fmt.Sprintf("%d-%02d-%02d", y, m, d)))

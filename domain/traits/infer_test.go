@@ -282,6 +282,9 @@ func TestSensitiveNames(t *testing.T) {
 		"politicalViews": true, "race": true, "profile.Race": true, "tradeUnion.member": true, "HIV": true, "health.steps": true, "beliefs": true,
 		"embrace": false, "wealth": false, "age": false, "hours_per_week": false, "trace_id": false, "union_square": false, "devotee": false,
 		"cancer": true, "krebs": true, "blutgruppe": true, "blood_group": true, "is_smoker": true, "bmi": true, "bodyMassIndex": true, "verbraucher": false, "cancelled": false,
+		"diabetes": true, "BloodPressure": true, "avg_glucose_level": true, "hypertension": true, "family_history.depression": true, "hispanic": true, "racegrp": true, "is_muslim": true,
+		"prior_arrests": true, "vaccinated": true, "autistic": true, "hospitality": false, "hospitalised": true, "nautisme": false, "insulated": false, "alcoholic_drinks": false,
+		"trace_group": false, "christiania": false, "enterprise": false, "paroles": false, "anxious": false,
 		"race_time": false, "raceNumber": false, "race.day": false, "race_type": true, "day_race": true, "race_time.race": true, "orientation": true, "sexual_orientation": true,
 	} {
 		if got := likelySensitive(path, Rules); got != want {

@@ -23,8 +23,8 @@ func likelySensitive(path string, rules int) bool {
 		}
 	}
 	if rules >= pairsSince {
-		if slices.ContainsFunc(healthStems(), func(stem string) bool { return strings.Contains(joined, stem) }) ||
-			slices.ContainsFunc(named, func(w string) bool { return slices.Contains(healthWords(), w) }) {
+		if slices.ContainsFunc(laterStems(), func(stem string) bool { return strings.Contains(joined, stem) }) ||
+			slices.ContainsFunc(named, func(w string) bool { return slices.Contains(laterWords(), w) }) {
 			return true
 		}
 		for i, w := range named { // of sport
@@ -70,12 +70,24 @@ func sensitiveWords() []string {
 	return []string{"race", "hiv", "faith", "church", "belief", "beliefs", "caste", "tribe", "dna", "gay", "lesbian", "lgbt", "lgbtq", "transgender", "vote", "voting", "voter", "allergy", "allergies", "disabled"}
 }
 
-// healthStems and healthWords are what the rules of before did not know.
-func healthStems() []string {
-	return []string{"cancer", "krebs", "blutgruppe", "bloodgroup", "bodymass"}
+// laterStems and laterWords are what the rules of before did not know.
+func laterStems() []string {
+	return []string{
+		"cancer", "krebs", "blutgruppe", "bloodgroup", "bodymass",
+		"diabet", "asthma", "epilep", "hypertens", "bloodpressure", "bloodsugar", "glucose", "cholesterol", "insulin", "psychiatr", "antidepress", "vaccinat", "vaccine",
+		"symptom", "alcoholism", "alzheimer", "dementia", "arthritis", "hepatitis", "chemother", "surger", "hospitaliz", "hospitalis", "menstru", "menopaus", "contracept", "abortion",
+		"hormone", "hispanic", "latinx", "skincolor", "skincolour", "indigenous", "aborigin", "partyaffiliation", "felony", "felonies",
+		"recidiv", "prison", "arrest", "offender", "misdemean", "unionmember",
+	}
 }
 
-func healthWords() []string { return []string{"smoker", "smoking", "raucher", "nichtraucher", "bmi"} }
+func laterWords() []string {
+	return []string{
+		"smoker", "smokes", "smoking", "raucher", "nichtraucher", "bmi", "depression", "depressed", "anxiety", "adhd", "autism", "autistic", "tumor", "tumour", "ivf", "covid",
+		"drugs", "racegrp", "racegroup", "racecode", "raceeth", "latino", "latina", "muslim", "christian", "jewish", "hindu", "buddhist", "catholic", "protestant", "atheist",
+		"queer", "inmate", "parole",
+	}
+}
 
 // isOfPages tells the orientation of a page or a screen from that of a person.
 func (t Trait) isOfPages() bool {
