@@ -51,7 +51,7 @@ func (s *Console) functions() template.FuncMap {
 			}
 			return &all[len(all)-1]
 		},
-		"millis": millis, "statusTone": statusTone, "because": because, "reason": reason, "means": means, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "label": label, "allowing": allowing, "clusterIDs": clusterIDs,
+		"millis": millis, "statusTone": statusTone, "because": because, "reason": reason, "means": means, "types": func() []kindred.TraitType { return traitTypes }, "chosenAs": chosenAs, "label": label, "allowing": allowing, "trait": brokenAtWords, "clusterIDs": clusterIDs,
 		"bars": drawing.Bars, "line": drawing.Line, "spark": chart.Spark, "terms": chart.Terms, "swatch": chart.Swatch, "brief": brief, "moved": moved, "meter": chart.Meter,
 	}
 }
@@ -74,6 +74,13 @@ func allowing(text string) template.HTML {
 	}
 	return template.HTML(said) //nolint:gosec // escaped
 }
+
+// brokenAtWords is the path of a trait, which may be broken between its words: hours_per_week.
+func brokenAtWords(path string) template.HTML {
+	return template.HTML(wordEnds.Replace(template.HTMLEscapeString(path))) //nolint:gosec // escaped
+}
+
+var wordEnds = strings.NewReplacer("_", "_<wbr>", ".", ".<wbr>")
 
 // mark is the icon of the pages, which takes no request of its own.
 const mark template.URL = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E" +

@@ -17,3 +17,9 @@ func TestAStreamIsShortBesideOthersOfTheClient(t *testing.T) {
 		}
 	}
 }
+
+func TestThePathOfATraitIsBrokenBetweenItsWords(t *testing.T) {
+	if got := brokenAtWords(`hours_per.week<b>`); got != "hours_<wbr>per.<wbr>week&lt;b&gt;" {
+		t.Errorf("%s", got)
+	}
+}
