@@ -359,6 +359,10 @@ func plainValue(v any) string {
 			parts[i] = plainValue(v[i])
 		}
 		return strings.Join(parts, ", ")
+	case map[string]any:
+		if isPlace(v) {
+			return plainValue([]any{v["lat"], v["lon"]})
+		}
 	case nil:
 		return "null"
 	case bool:

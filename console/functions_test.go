@@ -23,3 +23,14 @@ func TestThePathOfATraitIsBrokenBetweenItsWords(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+func TestAPlaceIsItsLatitudeAndLongitude(t *testing.T) {
+	for want, value := range map[string]any{
+		"38.7568, -9.2822": map[string]any{"lat": 38.7568, "lon": -9.2822},
+		`{"lat":1}`:        map[string]any{"lat": 1.0},
+	} {
+		if got := plainValue(value); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
