@@ -214,12 +214,14 @@ func CheckName(pointer, name string) error {
 // blankBraille is a sign of Braille without a dot, which Unicode takes for a symbol.
 const blankBraille = '\u2800'
 
+// isSeen tells what leaves ink from spaces and from what shows nothing, such as U+200B.
+func isSeen(r rune) bool {
+	return unicode.IsGraphic(r) && !unicode.IsSpace(r) && r != blankBraille &&
+		!unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
 // wrongName says what is wrong with a name; empty: nothing.
 func wrongName(name string) string {
-	isSeen := func(r rune) bool {
-		return unicode.IsGraphic(r) && !unicode.IsSpace(r) && r != blankBraille &&
-			!unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
-	}
 	switch {
 	case !strings.ContainsFunc(name, isSeen):
 		return "must not be empty"

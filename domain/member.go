@@ -4,7 +4,6 @@ import (
 	"net/mail"
 	"slices"
 	"strings"
-	"unicode"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -114,7 +113,7 @@ func CheckEmail(email string) (string, error) {
 	parsed, err := mail.ParseAddress(email)
 	_, host, _ := strings.Cut(email, "@")
 	if err != nil || parsed.Address != email || len(email) > maxEmail || host == "" ||
-		strings.ContainsFunc(email, unicode.IsControl) {
+		strings.ContainsFunc(email, func(r rune) bool { return !isSeen(r) }) { // two that look the same would be two accounts
 		return "", fault.NewInvalid(fault.Field{Pointer: "/email", Detail: "must be an e-mail address, such as ada@example.com"})
 	}
 	return email, nil

@@ -43,7 +43,7 @@ func TestEmailAddresses(t *testing.T) {
 	}
 	for _, email := range []string{
 		"", "ada", "@example.com", "ada@", "a b@example.com", "Ada <ada@example.com>", "ada@example.com, bob@example.com",
-		"ada@exam\nple.com", "ada@example.com\x00", strings.Repeat("a", 250) + "@example.com",
+		"ada@exam\nple.com", "ada@example.com\x00", "a\u200bda@example.com", "\ufeffada@example.com", "a\u202eda@example.com", "ada@exam\u00adple.com", `"a b"@example.com`, strings.Repeat("a", 250) + "@example.com",
 	} {
 		if got, err := domain.CheckEmail(email); err == nil {
 			t.Errorf("%q is taken for the address %q", email, got)
