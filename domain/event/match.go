@@ -2,8 +2,11 @@ package event
 
 import (
 	"cmp"
+	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"kindred/domain/id"
 )
@@ -77,14 +80,20 @@ type Within struct {
 	TraitParts []string
 }
 
-// Data is the public form: exactly four fields, the score with four decimals.
+// Data is the public form: exactly four fields, the score with four decimals at
+// most and one at least. Readers that tell integers from floats by the point
+// read a float always.
 func (e MatchComputed) Data(client id.Client) any {
+	score := strconv.FormatFloat(math.Round(e.Score*1e4)/1e4, 'f', -1, 64)
+	if !strings.Contains(score, ".") {
+		score += ".0"
+	}
 	return struct {
-		Client      id.Client `json:"client_id"`
-		User        id.User   `json:"user_id"`
-		MatchedUser id.User   `json:"matched_user_id"`
-		Score       float64   `json:"score"`
-	}{client, e.User, e.MatchedUser, math.Round(e.Score*1e4) / 1e4}
+		Client      id.Client   `json:"client_id"`
+		User        id.User     `json:"user_id"`
+		MatchedUser id.User     `json:"matched_user_id"`
+		Score       json.Number `json:"score"`
+	}{client, e.User, e.MatchedUser, json.Number(score)}
 }
 
 // Example is a match of users who never were.

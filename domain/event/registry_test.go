@@ -178,7 +178,7 @@ func TestPlaintextIsNeverMarshalled(t *testing.T) {
 
 func TestAMatchIsPublishedWithFourFieldsAndFourDecimals(t *testing.T) {
 	for score, want := range map[float64]string{
-		0.87654321: `0.8765`, 0.99995: `1`, 0: `0`, 1: `1`, 0.00004: `0`, 0.12345: `0.1235`, 0.3: `0.3`,
+		0.87654321: `0.8765`, 0.99995: `1.0`, 0: `0.0`, 1: `1.0`, 0.00004: `0.0`, 0.0001: `0.0001`, 0.12345: `0.1235`, 0.3: `0.3`,
 	} {
 		e := MatchComputed{User: "usr_1", MatchedUser: "usr_2", Score: score, Percentile: 3, Coverage: 1, Explanation: []Term{{Trait: "x"}}}
 		data, err := json.Marshal(e.Data("cli_1"))
