@@ -85,7 +85,7 @@ func network(address string) string {
 // client of one that was lately, or the network that it comes from.
 func (e *edge) clientOf(authorization []string, peer string, forwarded []string) string {
 	if len(authorization) == 1 && e.o.Known != nil {
-		if scheme, bearer, _ := strings.Cut(authorization[0], " "); strings.EqualFold(scheme, "Bearer") {
+		if scheme, bearer := credentials(authorization[0]); strings.EqualFold(scheme, "Bearer") {
 			if client := e.o.Known(bearer); client != "" {
 				return client.Owner()
 			}

@@ -136,13 +136,20 @@ func isAPIKey(text string) bool {
 	return strings.HasPrefix(text, APIKeyPrefix) || strings.HasPrefix(text, TestKeyPrefix)
 }
 
+// credentials takes a header Authorization apart. Any number of spaces may stand
+// behind the scheme (RFC 9110, 11.4).
+func credentials(header string) (scheme, given string) {
+	scheme, given, _ = strings.Cut(header, " ")
+	return scheme, strings.TrimLeft(given, " ")
+}
+
 func (e *edge) authenticate(r *http.Request) (Principal, error) {
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
 		return Principal{}, fault.New(fault.Unauthenticated, "token_missing",
 			"Send a token from /auth/exchange as Authorization: Bearer …")
 	}
-	scheme, token, _ := strings.Cut(given[0], " ")
+	scheme, token := credentials(given[0])
 	switch {
 	case isAPIKey(token), isAPIKey(scheme):
 		return Principal{}, fault.New(fault.Unauthenticated, "invalid_token",
