@@ -241,7 +241,8 @@ func (t Trait) measure(values []Value) Numbers {
 
 // describeNumbers says how numbers of so many users are spread, as far as it may be kept: it
 // outlives the users, and tells no number of one of them. It sorts xs, and changes them.
-// Numbers that are all the same have no span and no scale, and nothing is measured by their quantiles.
+// Numbers of one user, and of ten at least, that are all the same have no span and no scale, and
+// nothing is measured by their quantiles.
 func describeNumbers(xs []float64, users int, of Type) Numbers {
 	if len(xs) == 0 {
 		return Numbers{}
@@ -249,7 +250,7 @@ func describeNumbers(xs []float64, users int, of Type) Numbers {
 	slices.Sort(xs)
 	n := Numbers{Min: xs[0], Max: xs[len(xs)-1]}
 	switch {
-	case n.Min == n.Max:
+	case n.Min == n.Max && (users == 1 || users >= MinHolders):
 	case users < MinHolders:
 		n.spreadEvenly(of)
 	default:
@@ -280,15 +281,21 @@ func (n *Numbers) measure(sorted []float64) {
 }
 
 // spreadEvenly keeps of few users where their numbers lie alone: the range, rounded outwards to a
-// power of two that is no less than the range, a sixteenth of the numbers and, of dates, a year.
+// power of two that is no less than the range, a sixteenth of the numbers and, of dates, a year. So
+// few whose numbers are the same are alike in them.
 func (n *Numbers) spreadEvenly(of Type) {
 	step := max(n.Max-n.Min, n.Max/steps, -n.Min/steps)
 	if of == TypeDate {
 		const year = 365
 		step = max(n.Max-n.Min, year)
 	}
+	if step == 0 {
+		step = 1 // all are 0
+	}
+	step = outwards(step)
 	n.P1, n.P99 = n.Min, n.Max
-	n.P1, n.P99 = n.rounded(outwards(step))
+	n.P1, n.P99 = n.rounded(step)
+	n.P99 = max(n.P99, n.P1+step)
 	quarter := float64(n.Span() / 4)
 	n.P25, n.P50, n.P75 = n.P1+quarter, n.P1+float64(2*quarter), n.P99-quarter
 }

@@ -447,6 +447,26 @@ func TestANumberOfOneUserIsNotKept(t *testing.T) {
 	}
 }
 
+// Two users who have sent one number each are told that they match, whatever number it is.
+func TestFewWhoseNumberIsTheSameAreAlikeInIt(t *testing.T) {
+	for _, number := range []string{"30", "31", "0", "-7", "65536", "0.3", "1e-300", "-1e9", `"1987-06-05"`} {
+		for n, alike := range map[int]bool{2: true, MinHolders - 1: true, MinHolders: false} {
+			users := make([]user, n)
+			for i := range users {
+				users[i] = user{fmt.Sprint(i), flat(t, `{"own":`+number+`}`)}
+			}
+			own := Infer(each(users), nil).Recorded().Traits[0]
+			v, ok := own.Read(users[0].flat)
+			if !ok || own.Type != TypeNumber && own.Type != TypeDate {
+				t.Fatalf("%s is read as %+v", number, own)
+			}
+			if is := own.Numbers.Span() > 0 && own.Similarity(v, v) == 1 && own.Expected == 1; is != alike {
+				t.Errorf("%s of %d users: %+v, expected %v", number, n, own.Numbers, own.Expected)
+			}
+		}
+	}
+}
+
 func TestAQuantileIsOfTenUsers(t *testing.T) {
 	near := func(xs ...float64) []float64 { return xs }
 	for _, c := range []struct {
