@@ -224,3 +224,28 @@ WHERE c.relkind IN ('r', 'i', 't')`)
 	}
 	return found
 }
+
+func TestWhoWasErasedElsewhereIsNotOpened(t *testing.T) {
+	t.Parallel()
+	first := keepContract(t)
+	a := first.signUp()
+	b := a.at(keepContract(t, replicaOf(first)))
+	for n := range 5 {
+		word := fmt.Sprintf("a word of nobody else %d", n)
+		user := a.createUser(fmt.Sprint("person ", n), map[string]any{"word": word})
+		history := a.under("/history?personal=open&limit=200")
+		if page := b.get(history); !bytes.Contains(page.Body, []byte(word)) {
+			t.Fatalf("the traits are not opened: %d %.2000s", page.Status, page.Body)
+		}
+		wantDone(t, a.send("DELETE", "/api/v1/users/"+string(user.ID), nil))
+		for what, page := range map[string]answer{
+			"a page":     b.get(history),
+			"an export":  b.get(a.under("/history?personal=open"), header("Accept", "application/x-ndjson")),
+			"a timeline": b.get("/api/v1/users/" + string(user.ID) + "/timeline"),
+		} {
+			if page.Status != http.StatusOK || bytes.Contains(page.Body, []byte(word)) || bytes.Contains(page.Body, []byte("changed_traits")) {
+				t.Errorf("%s of another replica: %d %.2000s", what, page.Status, page.Body)
+			}
+		}
+	}
+}

@@ -489,6 +489,11 @@ func (l *Log) propose(after Revision, previous [32]byte, now time.Time, entry En
 // shape. It fails with seal.ErrErased once the subject's key is destroyed. A
 // field that the event does not carry is nil.
 func (l *Log) Open(ctx context.Context, r Recorded, field string) ([]byte, error) {
+	return l.OpenAsOf(ctx, time.Time{}, r, field)
+}
+
+// OpenAsOf is Open with a key that was still there at a moment, as seal.Vault.OpenAsOf is.
+func (l *Log) OpenAsOf(ctx context.Context, moment time.Time, r Recorded, field string) ([]byte, error) {
 	bearer, ok := r.Event.(event.PersonalData)
 	if !ok {
 		return nil, nil
@@ -498,7 +503,7 @@ func (l *Log) Open(ctx context.Context, r Recorded, field string) ([]byte, error
 			continue
 		}
 		place := seal.Place{Client: r.Client, Stream: string(r.Stream), Event: r.ID, Field: field}
-		plain, err := l.Vault.Open(ctx, bearer.Subject(), place, f.Value.Box)
+		plain, err := l.Vault.OpenAsOf(ctx, moment, bearer.Subject(), place, f.Value.Box)
 		if err != nil {
 			return nil, fmt.Errorf("open %s of %s: %w", field, r.ID, err)
 		}

@@ -26,7 +26,7 @@ type subjectName struct {
 
 type heldSubject struct {
 	subjectKey
-	until time.Time // meaningless for a tombstone: those stay true
+	asOf time.Time // when the key table said so; meaningless for a tombstone: those stay true
 }
 
 // subjectCache holds keys of subjects for a moment, and tombstones for longer.
@@ -40,11 +40,12 @@ func newSubjectCache() *subjectCache {
 	return &subjectCache{held: newLRU[subjectName, heldSubject](maxSubjects)}
 }
 
-func (c *subjectCache) get(client id.Client, subject string, now time.Time) (subjectKey, bool) {
+// get returns a key of which the key table said lately, and not before since, that it is there.
+func (c *subjectCache) get(client id.Client, subject string, now, since time.Time) (subjectKey, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h, found := c.held.Get(subjectName{client, subject})
-	if !found || h.cipher != nil && !now.Before(h.until) {
+	if !found || h.cipher != nil && (now.Sub(h.asOf) >= subjectLife || h.asOf.Before(since)) {
 		return subjectKey{}, false
 	}
 	return h.subjectKey, true
@@ -62,7 +63,7 @@ func (c *subjectCache) put(client id.Client, subject string, key subjectKey, asO
 	if asOf.Before(c.since) {
 		return key
 	}
-	c.held.Add(name, heldSubject{key, asOf.Add(subjectLife)})
+	c.held.Add(name, heldSubject{key, asOf})
 	return key
 }
 

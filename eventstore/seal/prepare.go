@@ -61,7 +61,7 @@ func (v *Vault) PrepareEach(ctx context.Context, client id.Client, wanted []Want
 	var missing []SubjectKey
 	var places []int
 	for i, w := range wanted {
-		if key, found := v.subjects.get(client, w.Subject, asOf); found {
+		if key, found := v.subjects.get(client, w.Subject, asOf, time.Time{}); found {
 			refused[i] = key.err()
 			continue
 		}
@@ -121,7 +121,7 @@ func (v *Vault) Draw(ctx context.Context, client id.Client, subject string) (Dra
 // Known says whether the key of a subject, or its destruction, was seen a
 // moment ago.
 func (v *Vault) Known(client id.Client, subject string) bool {
-	_, found := v.subjects.get(client, subject, v.Now())
+	_, found := v.subjects.get(client, subject, v.Now(), time.Time{})
 	return found
 }
 

@@ -82,7 +82,7 @@ func New(keys Keys, master MasterKeys, entropy io.Reader) *Vault {
 // Seal seals a field with the key of its subject, which Prepare has made.
 // It fails with ErrErased where there is none.
 func (v *Vault) Seal(ctx context.Context, subject string, p Place, plain []byte) (*event.Box, error) {
-	key, err := v.subject(ctx, p.Client, subject)
+	key, err := v.subject(ctx, p.Client, subject, time.Time{})
 	if err != nil {
 		return nil, fmt.Errorf("seal %s: %w", p.Field, err)
 	}
@@ -115,7 +115,13 @@ func (v *Vault) seal(key subjectKey, p Place, plain []byte) (*event.Box, error) 
 // Open opens a field. It fails with ErrErased once the subject's key was
 // destroyed, and with ErrRefused for what was not sealed in this place.
 func (v *Vault) Open(ctx context.Context, subject string, p Place, b *event.Box) ([]byte, error) {
-	key, err := v.subject(ctx, p.Client, subject)
+	return v.OpenAsOf(ctx, time.Time{}, subject, p, b)
+}
+
+// OpenAsOf is Open with a key that was still there at a moment: for who asks after an
+// erasure, which another process may have answered, and is to see nothing of the subject.
+func (v *Vault) OpenAsOf(ctx context.Context, moment time.Time, subject string, p Place, b *event.Box) ([]byte, error) {
+	key, err := v.subject(ctx, p.Client, subject, moment)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", p.Field, err)
 	}
@@ -192,10 +198,11 @@ func (k subjectKey) open(p Place, b *event.Box) ([]byte, error) {
 	return salted[saltSize:], nil
 }
 
-// subject returns the key of a subject, from the cache where it is fresh.
-func (v *Vault) subject(ctx context.Context, client id.Client, subject string) (subjectKey, error) {
+// subject returns the key of a subject, from the cache where it is fresh, and was read
+// since a moment.
+func (v *Vault) subject(ctx context.Context, client id.Client, subject string, since time.Time) (subjectKey, error) {
 	asOf := v.Now()
-	if key, found := v.subjects.get(client, subject, asOf); found {
+	if key, found := v.subjects.get(client, subject, asOf, since); found {
 		return key, key.err()
 	}
 	if err := checkNames(string(client), subject); err != nil {

@@ -216,6 +216,25 @@ func TestErasureElsewhereBitesWithinASecond(t *testing.T) {
 	})
 }
 
+func TestErasureElsewhereBitesAtOnceWhereItIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, keys := prepared(t)
+		box := sealed(t, v, "hello")
+		elsewhere := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+		before := v.Now()
+		if err := elsewhere.Destroy(t.Context(), acme, user); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // the bubble's clock
+		if got, err := v.OpenAsOf(t.Context(), before, user, place, box); err != nil || string(got) != "hello" {
+			t.Fatalf("as of before: got %q, %v", got, err)
+		}
+		if got, err := v.OpenAsOf(t.Context(), v.Now(), user, place, box); !errors.Is(err, seal.ErrErased) {
+			t.Fatalf("as of now: got %q, %v", got, err)
+		}
+	})
+}
+
 // slowKeys answers Subject only once it may, so that a Destroy can come between.
 type slowKeys struct {
 	*keystest.Memory

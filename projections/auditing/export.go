@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -34,6 +35,7 @@ type Shown struct {
 func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f projections.Filter, limit int, shown Shown) (
 	events []audit.Event, more *int64, err error,
 ) {
+	asked := a.Now()
 	entries, more, err := a.History.List(ctx, client, eventual, f, limit)
 	if err != nil {
 		return nil, nil, err
@@ -46,7 +48,7 @@ func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f p
 			return nil, nil, err
 		}
 		for i, entry := range next {
-			e, err := a.event(ctx, records[i], entry, shown.Open)
+			e, err := a.event(ctx, records[i], entry, shown.Open, asked)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -81,11 +83,12 @@ type Exporting struct{ Done, Total int64 }
 // which may be nil, is called after each page.
 // Faults: building, history_changed, quarantined, stale.
 func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io.Writer, report func(Exporting)) error {
+	asked := a.Now()
 	g, err := a.growth(ctx, client, false)
 	if err != nil {
 		return err
 	}
-	x := export{Auditor: a, client: client, open: open, to: audit.NewWriter(to), size: g.tree.Size}
+	x := export{Auditor: a, client: client, open: open, asked: asked, to: audit.NewWriter(to), size: g.tree.Size}
 	err = x.pages(ctx, func() {
 		if report != nil {
 			report(Exporting{Done: x.next, Total: x.size})
@@ -114,6 +117,7 @@ type export struct {
 	*Auditor
 	client id.Client
 	open   bool
+	asked  time.Time // who was erased before is not opened
 	to     audit.Writer
 	size   int64
 	next   int64
@@ -196,7 +200,7 @@ func (x *export) write(ctx context.Context, page fetched) error {
 		if len(records) > 0 && records[0].Position == entry.Position {
 			record, records = records[0], records[1:]
 		}
-		e, err := x.event(ctx, record, entry, x.open)
+		e, err := x.event(ctx, record, entry, x.open, x.asked)
 		if err != nil {
 			return err
 		}
@@ -254,7 +258,7 @@ func (x *export) read(ctx context.Context, entries []projections.Entry, after ev
 	return all, nil
 }
 
-func (a *Auditor) event(ctx context.Context, r eventstore.Record, entry projections.Entry, open bool) (audit.Event, error) {
+func (a *Auditor) event(ctx context.Context, r eventstore.Record, entry projections.Entry, open bool, asked time.Time) (audit.Event, error) {
 	if r.ID == "" {
 		return audit.Event{Ordinal: &entry.Ordinal, Position: entry.Position, Hash: entry.Hash, Missing: true}, nil
 	}
@@ -262,7 +266,7 @@ func (a *Auditor) event(ctx context.Context, r eventstore.Record, entry projecti
 	if !open {
 		return e, nil
 	}
-	return e, a.openInto(ctx, &e, r)
+	return e, a.openInto(ctx, &e, r, asked)
 }
 
 // secret names the sealed fields that nobody is shown: they are no personal
@@ -271,7 +275,7 @@ func secret(field string) bool {
 	return field == "secret" || field == "headers" || field == "private_key" || field == "password_hash"
 }
 
-func (a *Auditor) openInto(ctx context.Context, e *audit.Event, r eventstore.Record) error {
+func (a *Auditor) openInto(ctx context.Context, e *audit.Event, r eventstore.Record, asked time.Time) error {
 	recorded, err := a.Log.Decode(r)
 	if err != nil {
 		return nil //nolint:nilerr // shown as it is stored; what cannot be read has nothing to open
@@ -284,7 +288,7 @@ func (a *Auditor) openInto(ctx context.Context, e *audit.Event, r eventstore.Rec
 		if field.Value == nil || secret(field.Name) {
 			continue
 		}
-		plain, err := a.Log.Open(ctx, recorded, field.Name)
+		plain, err := a.Log.OpenAsOf(ctx, asked, recorded, field.Name)
 		if errors.Is(err, seal.ErrErased) {
 			e.Erased = append(e.Erased, field.Name)
 			continue

@@ -45,6 +45,7 @@ const (
 // happened, and not which traits changed.
 // Faults: building, quarantined, stale, user_unknown.
 func (a *Auditor) Timeline(ctx context.Context, client id.Client, eventual bool, user id.User, below int64, limit int) ([]Happening, error) {
+	asked := a.Now()
 	streams, err := projections.StreamsOfUser(ctx, a.History.Reader, client, eventual, user)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func (a *Auditor) Timeline(ctx context.Context, client id.Client, eventual bool,
 			return nil, err
 		}
 		for i, r := range records {
-			h, err := a.happening(ctx, r, some[i], &last)
+			h, err := a.happening(ctx, r, some[i], &last, asked)
 			if err != nil {
 				return nil, err
 			}
@@ -87,7 +88,7 @@ type spoken struct {
 	traits   map[string]json.RawMessage // nil: nothing is known
 }
 
-func (a *Auditor) happening(ctx context.Context, r eventstore.Record, entry projections.Entry, last *spoken) (Happening, error) {
+func (a *Auditor) happening(ctx context.Context, r eventstore.Record, entry projections.Entry, last *spoken, asked time.Time) (Happening, error) {
 	actor, _, _ := audit.Shown(r.Meta)
 	h := Happening{Ordinal: entry.Ordinal, Event: r.ID, Type: r.Type, Actor: actor, At: r.RecordedAt}
 	recorded, err := a.Log.Decode(r)
@@ -96,7 +97,7 @@ func (a *Auditor) happening(ctx context.Context, r eventstore.Record, entry proj
 	}
 	switch e := recorded.Event.(type) {
 	case event.EndUserCreated, event.EndUserTraitsChanged:
-		now, err := a.saidBy(ctx, recorded)
+		now, err := a.saidBy(ctx, recorded, asked)
 		if err != nil || now == nil {
 			return h, err
 		}
@@ -107,7 +108,7 @@ func (a *Auditor) happening(ctx context.Context, r eventstore.Record, entry proj
 			}
 			last.traits = nil
 			if len(before) > 0 {
-				if last.traits, err = a.saidBy(ctx, before[0]); err != nil {
+				if last.traits, err = a.saidBy(ctx, before[0], asked); err != nil {
 					return h, err
 				}
 			}
@@ -131,8 +132,8 @@ func (a *Auditor) happening(ctx context.Context, r eventstore.Record, entry proj
 }
 
 // saidBy opens all traits that an event of a user carries; nil where they are gone.
-func (a *Auditor) saidBy(ctx context.Context, r eventstore.Recorded) (traits map[string]json.RawMessage, err error) {
-	plain, err := a.Log.Open(ctx, r, "traits")
+func (a *Auditor) saidBy(ctx context.Context, r eventstore.Recorded, asked time.Time) (traits map[string]json.RawMessage, err error) {
+	plain, err := a.Log.OpenAsOf(ctx, asked, r, "traits")
 	if errors.Is(err, seal.ErrErased) || err == nil && plain == nil {
 		return nil, nil
 	}
