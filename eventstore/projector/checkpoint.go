@@ -41,7 +41,7 @@ func claim(ctx context.Context, tx pgx.Tx, l lease, logEpoch string) (checkpoint
 	err := tx.QueryRow(ctx, claimCheckpoint, l.name, l.epoch, logEpoch, l.server).
 		Scan(&c.epoch, &c.position, &c.event, &c.events)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return c, errLost
+		return c, ErrLost
 	}
 	return c, err
 }
@@ -67,7 +67,7 @@ func pass(ctx context.Context, pool *pgxpool.Pool, l lease, from, to checkpoint)
 }
 
 // advance moves a checkpoint on from where its leader knows it. It fails with
-// errLost when it is elsewhere, or another's, or on another server.
+// ErrLost when it is elsewhere, or another's, or on another server.
 func advance(ctx context.Context, tx pgx.Tx, l lease, from, to checkpoint) error {
 	return move(ctx, tx, advanceCheckpoint, l, from, to)
 }
@@ -82,7 +82,7 @@ func move(ctx context.Context, db interface {
 		return fmt.Errorf("advance the checkpoint: %w", err)
 	}
 	if tag.RowsAffected() != 1 {
-		return errLost
+		return ErrLost
 	}
 	return nil
 }

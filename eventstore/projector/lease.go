@@ -22,8 +22,8 @@ const (
 	leaseTimeout = 2 * time.Second // of one statement
 )
 
-// errLost: somebody else leads now.
-var errLost = errors.New("the lease was lost")
+// ErrLost: the lease ended before what was done under it, and somebody else may have it now.
+var ErrLost = errors.New("the lease was lost")
 
 // lease is the right to lead, until somebody else has a higher epoch, or the
 // server has ended: what was read before may be missing in its successor.
@@ -93,7 +93,7 @@ func (l lease) next(ctx context.Context, sub eventstore.Subscription) (eventstor
 	batch, err := sub.Next(ctx, MaxBatch)
 	switch {
 	case errors.Is(err, eventstore.ErrNotFound), err == nil && batch.Server != 0 && batch.Server != l.server:
-		return batch, errLost
+		return batch, ErrLost
 	case err != nil:
 		return batch, fmt.Errorf("follow the log: %w", err)
 	}
@@ -143,13 +143,13 @@ func (r *Runner) alone(ctx context.Context, name string, busy error, work func(c
 }
 
 // hold runs work while it keeps the lease, and gives it back after. Work's
-// context ends with the lease; then hold fails with errLost.
+// context ends with the lease; then hold fails with ErrLost.
 func (r *Runner) hold(ctx context.Context, l lease, work func(context.Context) error) error {
 	leased, lose := context.WithCancelCause(ctx)
 	var renewing sync.WaitGroup
 	renewing.Go(func() { r.renew(leased, l, lose) })
 	err := work(leased)
-	if cause := context.Cause(leased); errors.Is(cause, errLost) {
+	if cause := context.Cause(leased); errors.Is(cause, ErrLost) {
 		err = cause
 	}
 	lose(nil)
@@ -169,7 +169,7 @@ func (r *Runner) hold(ctx context.Context, l lease, work func(context.Context) e
 func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFunc) {
 	tick := time.NewTimer(untilRenewal(r.leaseTime()))
 	defer tick.Stop()
-	end := time.AfterFunc(r.leaseTime(), func() { lose(errLost) })
+	end := time.AfterFunc(r.leaseTime(), func() { lose(ErrLost) })
 	defer end.Stop()
 	for {
 		select {
@@ -183,7 +183,7 @@ func (r *Runner) renew(ctx context.Context, l lease, lose context.CancelCauseFun
 		stands, err := r.prolong(ctx, l)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows), err == nil && reached != nil && stands < *reached:
-			lose(errLost)
+			lose(ErrLost)
 			return
 		case err == nil:
 			end.Reset(r.leaseTime() - time.Since(asked))

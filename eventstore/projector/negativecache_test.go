@@ -28,7 +28,7 @@ func TestANegativeAnswerHoldsUntilTheModelMoves(t *testing.T) {
 			{found: true, want: 3},
 			{want: 4},
 			{want: 4},
-			{moves: true, err: errLost, want: 5},
+			{moves: true, err: ErrLost, want: 5},
 			{want: 6},
 			{want: 6},
 		} {

@@ -42,7 +42,7 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 		if err == nil {
 			err = s.replacePart(ctx, report)
 		}
-		if err != nil && !errors.Is(context.Cause(ctx), errLost) { // a leader that lost the lease comes again
+		if err != nil && !errors.Is(context.Cause(ctx), ErrLost) { // a leader that lost the lease comes again
 			err = errors.Join(err, s.giveUp(ctx))
 		}
 		return err
@@ -175,7 +175,7 @@ func (s shadowPart) swapPart(ctx context.Context) error {
 func exactlyOne(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
 	done, err := tx.Exec(ctx, sql, args...)
 	if err == nil && done.RowsAffected() != 1 {
-		err = errLost
+		err = ErrLost
 	}
 	return err
 }

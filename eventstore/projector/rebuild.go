@@ -87,7 +87,7 @@ func insist(ctx context.Context, work func() error) error {
 	var rest backoff.Backoff
 	for lost, away := 0, 0; ; err = work() {
 		switch {
-		case errors.Is(err, errLost):
+		case errors.Is(err, ErrLost):
 			lost++
 		case lost > 0 && isAway(err):
 			away++

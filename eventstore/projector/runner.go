@@ -119,7 +119,7 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff.Backoff, wor
 	case errors.Is(err, errStopped), errors.Is(err, event.ErrUnknown):
 		log.ErrorContext(ctx, "leadership given up", "error", reason(err))
 		return backoff.Sleep(ctx, cmp.Or(r.Pause, pause))
-	case errors.Is(err, errLost):
+	case errors.Is(err, ErrLost):
 		log.WarnContext(ctx, "leadership lost")
 		failed.Reset() // whoever took it may be done with it
 	default:
@@ -390,7 +390,7 @@ func (a *applier) applyItems(ctx context.Context, items []item) error {
 			retry.Reset()
 			continue
 		}
-		if ctx.Err() != nil || errors.Is(err, errLost) {
+		if ctx.Err() != nil || errors.Is(err, ErrLost) {
 			return err
 		}
 		if slow, ok := errors.AsType[slowError](err); ok {

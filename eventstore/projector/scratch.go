@@ -38,7 +38,8 @@ CREATE TABLE quarantine (LIKE public.quarantine);` + eachTable(`ALTER TABLE %I S
 // work with its name. The schema is dropped after, also after the death of
 // this process: by the next call of Scratch or SweepScratches. The context of
 // work ends with the lease that keeps the schema from those. It fails
-// with ErrBusy where there are too many already.
+// with ErrBusy where there are too many already, and with ErrLost where the lease ended
+// before work.
 func (r *Runner) Scratch(ctx context.Context, models []ReadModel, work func(ctx context.Context, schema string) error) error {
 	if err := r.SweepScratches(ctx); err != nil {
 		return err

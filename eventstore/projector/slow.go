@@ -214,7 +214,7 @@ func rests(steps int) int { return max(0, steps-1) / longSlice }
 func (s *slowClients) round(ctx context.Context) (more bool, err error) {
 	for client, c := range s.next() {
 		some, failure := s.slice(ctx, client, c)
-		if errors.Is(failure, errLost) {
+		if errors.Is(failure, ErrLost) {
 			failure = s.findAgain(ctx, client, c)
 		}
 		more, err = more || some, cmp.Or(err, failure)

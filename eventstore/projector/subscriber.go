@@ -233,7 +233,7 @@ func (f *following) remain(ctx context.Context) error {
 		}
 	}
 	if server != f.lease.server {
-		return errLost
+		return ErrLost
 	}
 	return nil
 }

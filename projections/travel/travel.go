@@ -280,8 +280,11 @@ func (t *Traveller) keep(ctx context.Context, k *kept) {
 	t.drop(k)
 	if k.state == nil {
 		k.err = err
-		if errors.Is(err, projector.ErrBusy) {
+		switch {
+		case errors.Is(err, projector.ErrBusy):
 			k.err = tooBusy()
+		case errors.Is(err, projector.ErrLost): // this process, or Postgres, stood still for longer than a lease lasts
+			k.err = fault.New(fault.Unavailable, "building", "This state has to be built anew. Ask again.").After(time.Second)
 		}
 		close(k.ready)
 	} else if err != nil && ctx.Err() == nil {

@@ -2,6 +2,7 @@ package travel
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -154,4 +155,29 @@ func TestAStateThatIsBeingBuiltSaysHowToWait(t *testing.T) {
 		t.Fatalf("%+v, %v", state, err)
 	}
 	done()
+}
+
+// Whoever waits asks again: the state that was half built is dropped.
+func TestAStateWhoseLeaseWasLostIsBuiltAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traveller := New(Sources{Runner: &projector.Runner{}, Now: time.Now})
+		lost := fmt.Errorf("build the state: %w", projector.ErrLost)
+		traveller.build = func(ctx context.Context, _ id.Client, _ int64, _ func(projector.Rebuilding), work func(context.Context, *State) error) error {
+			if err := lost; err != nil {
+				lost = nil
+				return err
+			}
+			return work(ctx, &State{})
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var building sync.WaitGroup
+		for _, want := range []string{"building", ""} {
+			building.Go(func() { traveller.keep(ctx, <-traveller.begin) })
+			if err := visit(ctx, traveller, moment{"cli_acme", 1}); want != "" && !fault.Is(err, want) || want == "" && err != nil {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		}
+		stop()
+		building.Wait()
+	})
 }
