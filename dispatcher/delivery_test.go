@@ -337,6 +337,31 @@ func TestAStopLetsAttemptsEndAndNotesThem(t *testing.T) {
 	}
 }
 
+// A success that is not written down would leave its endpoint failing, to be disabled too early.
+func TestAStopWritesDownHowItsLastAttemptsWereAnswered(t *testing.T) {
+	r := newFixture(t, Config{})
+	quick, release := newReceiver(t, answers(204)), make(chan struct{})
+	slow := newReceiver(t, func(http.ResponseWriter, *http.Request) { <-release })
+	client := r.client()
+	for _, rx := range []*receiver{quick, slow} {
+		_, subscribed := r.subscribe(client, rx.URL, "")
+		r.apply(subscribed)
+	}
+	r.apply(r.match(client))
+	stop := r.start(r.Dispatcher)
+	quick.next(t)
+	slow.next(t)
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	answered := func() int { return r.count(`SELECT count(*) FROM dispatch_health WHERE last_success_at IS NOT NULL`) }
+	testkit.Eventually(t, "the first answer is written down", func() bool { return answered() == 1 })
+	close(release)
+	<-stopped
+	if n := answered(); n != 2 {
+		t.Errorf("of 2 receivers that accepted, %d are known", n)
+	}
+}
+
 func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
 	r := newFixture(t, Config{Timeout: time.Hour, RetryDelays: []time.Duration{50 * time.Millisecond}})
 	over := make(chan struct{})

@@ -7,9 +7,9 @@ import (
 )
 
 // Run delivers until ctx ends. Then it claims nothing more, and returns when the
-// attempts in flight have ended, within their time-out, and are noted; no
-// other process takes them over meanwhile. What a database that does not answer keeps it from
-// noting is sent again when it is deregistered, or its lease has ended.
+// attempts in flight have ended, within their time-out, and are noted; no other
+// process takes them over meanwhile. Where the database does not answer, they cannot be
+// noted: they are sent again once this worker is deregistered, or their leases have ended.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	config := d.Config.withDefaults()
 	if err := d.makePartitions(ctx); err != nil {
@@ -20,13 +20,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return err
 	}
 
+	// alive lasts until the last attempt has ended.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	w.outcomes = w.noting(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { w.listen(ctx) })
 	background.Go(func() { d.maintain(ctx, config.Retention) })
-	background.Go(func() { w.noteHealth(ctx) })
+	background.Go(func() { w.noteHealth(alive) })
 	background.Go(func() { w.keepAlive(alive) })
 
 	w.work(ctx)

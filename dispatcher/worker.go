@@ -434,8 +434,8 @@ func (w *worker) arrived(told string) bool {
 	return true
 }
 
-// noteHealth writes down how receivers answer, every second and at the end, and
-// counts those that have failed for long.
+// noteHealth writes down how receivers answer, every second and once more when ctx has
+// ended, and counts those that have failed for long.
 func (w *worker) noteHealth(ctx context.Context) {
 	for round := 0; ; round++ {
 		goOn := backoff.Sleep(ctx, healthEvery) == nil
