@@ -72,7 +72,7 @@ func (a *API) PreviewImport(ctx context.Context, r httpapi.PreviewImportRequestO
 	body := httpapi.PreviewImport200JSONResponse{Errors: []httpapi.ImportError{}, Whole: true}
 	var refused []commands.LineError
 	users := map[string]json.RawMessage{}
-	lines := &lines{from: bufio.NewReaderSize(r.Body, maxLine), rules: a.Lines}
+	lines := newLines(r.Body, a.Lines)
 	for size := 0; ; {
 		some, err := lines.next()
 		if err != nil {
@@ -119,8 +119,7 @@ type Imports interface {
 // json_too_deep, line_too_long, quarantined, stale, too_many_values, traits_too_large, user_exists,
 // user_unknown.
 func (a *API) ApplyLines(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error) {
-	lines := &lines{from: bufio.NewReaderSize(body, maxLine), rules: a.Lines}
-	return a.Commands.ImportUsers(ctx, call, mode, lines.next)
+	return a.Commands.ImportUsers(ctx, call, mode, newLines(body, a.Lines).next)
 }
 
 // Bounds of what is parsed at once.
@@ -135,6 +134,11 @@ type lines struct {
 	rules httpapi.UserLines
 	n     int
 	err   error // after what was read; io.EOF at the end
+}
+
+// newLines reads an import whose lines have at most maxLine bytes, and their line break.
+func newLines(body io.Reader, rules httpapi.UserLines) *lines {
+	return &lines{from: bufio.NewReaderSize(body, maxLine+1), rules: rules}
 }
 
 // next reads some lines that are not blank, none at the end. Those before an
