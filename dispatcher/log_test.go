@@ -213,6 +213,26 @@ SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_a
 	}
 }
 
+// The subscription was active as it was looked up, and is paused as deliveries are queued.
+func TestARecoveryThatAPauseOvertakesIsRefusedAndCanBeRepeated(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	r.endAs(failed, 1)
+	again := func() (Recovery, error) {
+		return r.manual().recover(t.Context(), client, webhook, state{name: new(active)}, time.Time{}, []string{"a key"})
+	}
+	r.exec(`UPDATE dispatch_endpoints SET state = 'paused'`)
+	if got, err := again(); !fault.Is(err, "webhook_paused") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	r.exec(`UPDATE dispatch_endpoints SET state = 'active'`)
+	if got, err := again(); err != nil || got.Recovered != 1 {
+		t.Errorf("repeated: %+v, %v", got, err)
+	}
+}
+
 func TestARecoveryTakesNothingFromBefore(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()

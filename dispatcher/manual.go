@@ -264,6 +264,7 @@ func (m Manual) recover(ctx context.Context, client id.Client, webhook id.Webhoo
 	return r, nil
 }
 
+// recoverSome queues again as many as one transaction takes, and returns how many.
 func recoverSome(ctx context.Context, tx pgx.Tx, client id.Client, webhook id.Webhook, since time.Time) (int, error) {
 	rows, err := tx.Query(ctx, selectRecoverable, client, webhook, since, recoverBatch)
 	if err != nil {
@@ -281,6 +282,9 @@ func recoverSome(ctx context.Context, tx pgx.Tx, client id.Client, webhook id.We
 	if err != nil {
 		return 0, err
 	}
+	if int(tag.RowsAffected()) < len(old) { // the webhook was paused, or removed, just now
+		return 0, errPaused()
+	}
 	_, err = tx.Exec(ctx, notifyQueue)
-	return int(tag.RowsAffected()), err
+	return len(old), err
 }
