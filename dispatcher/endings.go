@@ -40,11 +40,13 @@ WITH taken AS (
 	RETURNING e.id, e.client, webhook, (ended_at AT TIME ZONE 'UTC')::date AS day, delivery, event, state, attempts
 ), numbered AS (
 	SELECT *, (row_number() OVER (PARTITION BY client, webhook, day ORDER BY id) - 1) / $2::int AS part FROM taken
+), batched AS (
+	INSERT INTO dispatch_ending_batches (client, webhook, day, endings)
+	SELECT client, webhook, day, json_agg(json_build_object(
+		'delivery_id', delivery, 'event_id', event, 'state', state, 'attempts', attempts) ORDER BY id)::text
+	FROM numbered GROUP BY client, webhook, day, part ORDER BY min(id)
 )
-INSERT INTO dispatch_ending_batches (client, webhook, day, endings)
-SELECT client, webhook, day, json_agg(json_build_object(
-	'delivery_id', delivery, 'event_id', event, 'state', state, 'attempts', attempts) ORDER BY id)::text
-FROM numbered GROUP BY client, webhook, day, part ORDER BY min(id)`
+SELECT count(*) FROM taken`
 
 	// Clients take turns, so that one whose batches fail keeps no other waiting.
 	selectBatches = `
@@ -64,11 +66,10 @@ type EndingsLog interface {
 	RecordEndings(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error
 }
 
-// Record hands what has ended to a log, in batches, each until the log has
-// taken it: a batch that is handed over again, after a crash, is the same as
-// before, and told where to look for itself. It says whether there is more.
-// What fails for one client keeps no other waiting. While another process records,
-// there is nothing to do.
+// Record hands what has ended to a log, in batches, and says whether there may be more. A
+// batch is handed over until the log has taken it: after a crash it is the same as before,
+// and is told where in its stream to look for itself. What fails for one client keeps no
+// other waiting. While another process records, there is nothing to do.
 // Faults: busy.
 func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endingsTimeout)
@@ -82,7 +83,8 @@ func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err err
 	if err := guard.QueryRow(ctx, lockEndings).Scan(&mine); err != nil || !mine {
 		return false, err
 	}
-	if _, err := e.Pool.Exec(ctx, batchEndings, maxBatched, maxEndings); err != nil {
+	var batched int
+	if err := e.Pool.QueryRow(ctx, batchEndings, maxBatched, maxEndings).Scan(&batched); err != nil {
 		return false, fmt.Errorf("batch endings: %w", err)
 	}
 	rows, err := e.Pool.Query(ctx, selectBatches, maxBatches)
@@ -106,7 +108,7 @@ func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err err
 			break
 		}
 	}
-	return len(batches) == maxBatches, errors.Join(failed...)
+	return batched == maxBatched || len(batches) == maxBatches, errors.Join(failed...)
 }
 
 // endingBatch is a batch that is handed to the log.

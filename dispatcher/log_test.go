@@ -128,6 +128,29 @@ func TestEndsThatCannotBeRecordedKeepNoOtherClientWaiting(t *testing.T) {
 	}
 }
 
+func TestEndsThatOneCallLeavesAreToldOf(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	r.exec(`INSERT INTO dispatch_endings (client, webhook, delivery, event, state, attempts, ended_at)
+		SELECT $1, $2, 'dlv_' || n, 'evt_' || n, 'delivered', 1, now() FROM generate_series(1, $3) n`, client, webhook, maxBatched+1)
+	recorded := 0
+	log := endingsLog(func(_ context.Context, _ id.Client, _ time.Time, e event.DeliveriesEnded) error {
+		recorded += len(e.Deliveries)
+		return nil
+	})
+	for _, want := range []struct {
+		more     bool
+		recorded int
+	}{{true, maxBatched}, {false, maxBatched + 1}} {
+		more, err := Endings{Pool: r.pool}.Record(t.Context(), log)
+		if err != nil || more != want.more || recorded != want.recorded {
+			t.Errorf("%d ends are recorded, there are more: %v; want %+v; %v", recorded, more, want, err)
+		}
+	}
+}
+
 func TestOneProcessRecordsEndingsAtATime(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
