@@ -17,25 +17,32 @@ import (
 func (c *Clustering) judge(ctx context.Context, run OpenRun, memory *memory) {
 	call := c.call(ctx, run)
 	number, err := c.Commands.StartJudging(ctx, call, run.RunScope, run.Run)
-	if err != nil || number == 0 {
+	if err == nil && number == 0 {
 		return
 	}
-	a := &attempt{Clustering: c, run: run, number: number, by: call, memory: memory, judges: true}
-	verdict := event.ClusteringJudged{Run: run.Run, Layer: run.Layer}
-	err = panics.Caught(func() error {
-		return a.timed(ctx, func(ctx context.Context) error { return a.findVerdict(ctx, &verdict) })
-	})
-	code, _ := a.excuse(ctx, err)
-	if err != nil && code != "" {
-		verdict.Verdict, verdict.Code, err = domain.VerdictUnknown, code, nil
-	}
 	if err == nil {
-		err = c.Commands.JudgeRun(ctx, call, run.RunScope, verdict)
+		a := &attempt{Clustering: c, run: run, number: number, by: call, memory: memory, judges: true}
+		err = a.judge(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		c.Logger.WarnContext(ctx, "verdict on a clustering run interrupted, trying again",
 			"run", run.Run, "client", run.Client, "attempt", number, "error", err)
 	}
+}
+
+// judge records the verdict that is found, or why there is none and will be none.
+func (a *attempt) judge(ctx context.Context) error {
+	verdict := event.ClusteringJudged{Run: a.run.Run, Layer: a.run.Layer}
+	err := panics.Caught(func() error {
+		return a.timed(ctx, func(ctx context.Context) error { return a.findVerdict(ctx, &verdict) })
+	})
+	if code, _ := a.excuse(ctx, err); code != "" {
+		verdict.Verdict, verdict.Code, err = domain.VerdictUnknown, code, nil
+	}
+	if err != nil {
+		return err
+	}
+	return a.Commands.JudgeRun(ctx, a.by, a.run.RunScope, verdict)
 }
 
 // findVerdict judges by a sample of those who are in the clusters and have not

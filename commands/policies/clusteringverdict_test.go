@@ -1,9 +1,11 @@
 package policies
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -90,6 +92,28 @@ func TestAVerdictThatDiesIsGivenOnceAndTheSame(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAVerdictThatCannotBeBegunIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newClusteringFixture(t)
+		call, layer := o.populate("acme", 63, kinds)
+		o.request(call, layer, 3)
+		runs := o.process(o.store, 2)
+		runs.Runs = unjudging{o}
+		o.until(runs, o.ends(1))
+		waiting, err := o.Unjudged(t.Context(), nil)
+		if err != nil || len(waiting) != 1 {
+			t.Fatal(waiting, err)
+		}
+		var log bytes.Buffer
+		failing := o.process(&mortalStore{Store: o.store, dead: make(chan struct{})}, 2)
+		failing.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		failing.judge(t.Context(), waiting[0], failing.newMemory())
+		if !strings.Contains(log.String(), string(waiting[0].Run)) {
+			t.Errorf("the log says %q", log.String())
+		}
+	})
 }
 
 // unjudging has nothing judged.
