@@ -177,21 +177,21 @@ func (q *queue) reread(ctx context.Context, jobs []job, at time.Time) error {
 	for i, j := range jobs {
 		clients[i], deliveries[i], tokens[i] = j.Client, j.Delivery, j.Token
 	}
-	rows, err := q.pool.Query(ctx, rereadQueue, clients, deliveries, tokens)
-	if err != nil {
-		return err
-	}
-	var (
-		i    int
-		read job
-	)
-	_, err = pgx.ForEachRow(rows, []any{&i, &read.Cancelled, &read.Address.Sealed, &read.Address.Clear, &read.Secrets, &read.Headers, &read.Waits, &read.Pairs}, func() error {
-		j := &jobs[i]
-		j.Cancelled, j.Address, j.Secrets, j.Headers, j.Waits, j.Pairs = read.Cancelled, read.Address, read.Secrets, read.Headers, read.Waits, read.Pairs
-		j.read, read = at, job{}
-		return nil
+	return q.send(ctx, func(b *pgx.Batch) {
+		b.Queue(rereadQueue, clients, deliveries, tokens).Query(func(rows pgx.Rows) error {
+			var (
+				i    int
+				read job
+			)
+			_, err := pgx.ForEachRow(rows, []any{&i, &read.Cancelled, &read.Address.Sealed, &read.Address.Clear, &read.Secrets, &read.Headers, &read.Waits, &read.Pairs}, func() error {
+				j := &jobs[i]
+				j.Cancelled, j.Address, j.Secrets, j.Headers, j.Waits, j.Pairs = read.Cancelled, read.Address, read.Secrets, read.Headers, read.Waits, read.Pairs
+				j.read, read = at, job{}
+				return nil
+			})
+			return err
+		})
 	})
-	return err
 }
 
 // quota is how many deliveries of each kind an endpoint may begin. Those that have never

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -318,6 +320,7 @@ SELECT n, 'c', 'v' || n, n, n, 'match.computed', '{}', now(), n % 2, 1, now() + 
 		"claim":    {claimQueue, one + `, '{10}', '{10}', '1 min', 1, '{0}', '{` + string(client) + `}', 200, 1048576`, 800},
 		"first":    {discoverFirst, `'', 2000`, 100},
 		"retries":  {discoverRetry, `'', 2000`, 100},
+		"reread":   {rereadQueue, `'{` + string(client) + `}', '{d1` + string(webhook) + `}', '{1}'`, 50},
 		"complete": {completeQueue, `'{d1` + string(webhook) + `}', '{1}', '{delivered}', '{NULL}', '{1}', '{0}', '{5}', '{200}', '{NULL}', '{NULL}', '{` + string(client) + `}', '{1h}'`, 300},
 	}
 	// Plans are made, and would be kept, while the queue is empty: the worst case.
@@ -362,6 +365,47 @@ FROM generate_series(1, 100000) n, dispatch_endpoints`)
 				t.Log(text)
 			}
 		})
+	}
+}
+
+// A plan that is kept from when the queue was empty reads all of it a minute later.
+func TestNoPlanOfTheQueueIsKept(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	config := r.pool.Config()
+	config.MinConns, config.MaxConns = 0, 1 // whose plans are looked at
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	q := &queue{pool: pool, lease: time.Minute}
+	j := job{Client: client, Webhook: webhook, Delivery: "d", Token: 1}
+	for range 10 { // the sixth may be by a plan that is kept
+		_, claiming := q.claim(t.Context(), []quota{{client: client, webhook: webhook, n: [attemptKinds]int{1, 1}}})
+		_, looking := q.discover(t.Context(), [attemptKinds]id.Webhook{})
+		_, noting := q.complete(t.Context(), []outcome{{job: j, verdict: delivered, began: time.Now()}}, time.Now(), true)
+		if err := errors.Join(claiming, looking, noting, q.sweep(t.Context()), q.reread(t.Context(), []job{j}, time.Now())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := pool.Query(t.Context(), `
+SELECT statement, generic_plans FROM pg_prepared_statements WHERE statement LIKE '%dispatch_queue%' AND cardinality(parameter_types) > 0`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var statement string
+	var kept int
+	tag, err := pgx.ForEachRow(rows, []any{&statement, &kept}, func() error {
+		if kept > 0 {
+			t.Errorf("%d times by a plan that is kept: %s", kept, statement)
+		}
+		return nil
+	})
+	if err != nil || tag.RowsAffected() < 6 {
+		t.Errorf("%d statements, %v", tag.RowsAffected(), err)
 	}
 }
 
