@@ -139,7 +139,8 @@ func (m Manual) Test(ctx context.Context, client id.Client, webhook id.Webhook, 
 	})
 }
 
-// What is sent again for one that did not arrive will not be recovered as well.
+// A delivery that did not arrive counts as recovered once it is sent again by hand, so that a
+// recovery does not send it as well.
 const insertRedelivery = `
 WITH source AS (
 	SELECT event, event_type, body, occurred_at, test, external_ids FROM dispatch_queue
@@ -159,9 +160,9 @@ WITH source AS (
 )
 SELECT count(*) FROM made`
 
-// Redeliver sends a delivery once more, whatever became of it, under an id of
-// its own; its webhook-id stays the event's. Every delivery is of an event that occurred while its webhook was
-// active: for the others none was made.
+// Redeliver sends a delivery once more, whatever became of it, under an id of its own; its
+// webhook-id stays the event's. An event that occurred while the webhook was paused has no
+// delivery, so it cannot be sent again.
 // Faults: building, delivery_unknown, event_type_not_subscribed, quarantined, stale, webhook_paused,
 // webhook_unknown.
 func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (Delivery, error) {

@@ -11,11 +11,11 @@ import (
 	"kindred/domain/id"
 )
 
-// naming is how clients have their users named, and how far their clocks are ahead of
-// the machine's, at a place of the log. What is
-// queued holds usr_… ids only; the client's own are put in when it is sent. An
-// external id never changes, so every attempt sends the same bytes; and once a
-// user is erased nothing is left here to be read, and nothing is sent.
+// naming is how clients have their users named, and how far their clocks are ahead of the
+// machine's, at a place of the log. A body in the queue holds usr_… ids only; the client's
+// own ids are put in when it is sent. An external id never changes, so every attempt sends
+// the same bytes. Once a user is erased, the queue tells nothing of the user, and what names
+// the user is not sent.
 type naming struct {
 	external map[id.Client]bool
 	ahead    map[id.Client]time.Duration

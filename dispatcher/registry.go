@@ -12,10 +12,10 @@ import (
 	"kindred/backoff"
 )
 
-// What a process holds is free when its leases end, and long before that when
-// its process is dead. A process is dead to another one that saw its heartbeats stand still for
-// deadAfter of its own: where no process reaches the database, none is taken for dead,
-// and clocks that jump mean nothing to that.
+// What a process holds is free when its leases end, and sooner where the process is dead.
+// Another process takes it for dead once its heartbeats have stood still during deadAfter of
+// the other's own. So none is taken for dead while no process reaches the database, and it
+// does not matter that clocks jump.
 const (
 	heartbeatEvery = 400 * time.Millisecond
 	deadAfter      = 6 // heartbeats
@@ -47,8 +47,9 @@ const (
 	// A worker that is alive after all finds its row gone, and registers anew.
 	deleteWorker = `DELETE FROM dispatch_workers WHERE id = $1 AND heartbeats = $2`
 
-	// What a worker holds stands at the beginning of each index, so a bounded part of them
-	// is read. A higher token ends every claim on a delivery that is released.
+	// What a worker holds stands at the beginning of each index, so that a bounded part of
+	// them is read. A delivery that is set free keeps its token: what its worker, alive after
+	// all, still notes of it counts until another claims it, under a higher token.
 	release = `
 WITH first AS (
 	SELECT e.client, q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (
