@@ -14,10 +14,12 @@ import (
 	"kindred/semaphore"
 )
 
-// got are the clients that got a place, in this order.
+// got are the clients that got a place, in this order, and how many more places each waits
+// for.
 type got struct {
 	mu      sync.Mutex
 	clients []string
+	waiting map[string]int
 }
 
 func (g *got) list() []string {
@@ -38,16 +40,46 @@ func (g *got) drop(i int) (client string, ok bool) {
 	return "", false
 }
 
+// waits notes that a client waits for n places more, or fewer.
+func (g *got) waits(client string, n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.waiting == nil {
+		g.waiting = map[string]int{}
+	}
+	g.waiting[client] += n
+}
+
 // ask takes a place behind the test.
 func (g *got) ask(ctx context.Context, s *semaphore.Semaphore, client string) {
+	g.waits(client, 1)
 	go func() {
-		if s.Take(ctx, client) {
+		ok := s.Take(ctx, client)
+		g.waits(client, -1)
+		if ok {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.clients = append(g.clients, client)
 		}
 	}()
 	synctest.Wait()
+}
+
+// passedOver is a client that waits and could have a place; "": none is.
+func (g *got) passedOver(s *semaphore.Semaphore) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	held := map[string]int{}
+	for _, client := range g.clients {
+		held[client]++
+	}
+	free := s.Places - len(g.clients)
+	for client, n := range g.waiting {
+		if n > 0 && free > 0 && (s.Each == 0 || held[client] < s.Each) && (!s.Half || held[client] < free) {
+			return client
+		}
+	}
+	return ""
 }
 
 func TestPlacesGoToTheClientsThatWaitInRotation(t *testing.T) {
@@ -212,13 +244,14 @@ func TestWhatIsIdleGivesWayToAnyClient(t *testing.T) {
 	}
 }
 
-// Whatever happens, no more is held or waits than may, and a place that is free
-// is nobody's who could have it.
+// Whatever happens, no more is held or waits than may, and nobody waits who could have a
+// place that is free.
 func TestASemaphoreNeverLosesAPlace(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		s := &semaphore.Semaphore{
 			Places: rapid.IntRange(1, 4).Draw(r, "places"), Each: rapid.IntRange(0, 3).Draw(r, "each"), Waiting: rapid.IntRange(0, 4).Draw(r, "waiting"),
+			Half: rapid.Bool().Draw(r, "half"),
 		}
 		steps := rapid.SliceOf(rapid.IntRange(0, 8)).Draw(r, "steps")
 		synctest.Test(t, func(*testing.T) {
@@ -233,6 +266,9 @@ func TestASemaphoreNeverLosesAPlace(t *testing.T) {
 				synctest.Wait()
 				if got, waiting := s.Count(); got != len(held.list()) || got > s.Places || waiting > s.Waiting {
 					r.Fatalf("%d held of %d, %d wait; known are %v", got, s.Places, waiting, held.list())
+				}
+				if client := held.passedOver(s); client != "" {
+					r.Fatalf("%s waits, though a place is free; held by %v of %d", client, held.list(), s.Places)
 				}
 			}
 			end()
