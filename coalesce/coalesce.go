@@ -2,7 +2,7 @@
 // for many costs little more than a round for one.
 //
 // There is no goroutine: of those that wait, one leads a round for all, and then hands
-// the lead on. What panics does so where somebody waits for it.
+// the lead on. So a round that panics does so in the call of the one that leads it.
 package coalesce
 
 import (

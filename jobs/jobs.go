@@ -64,10 +64,11 @@ type Outcome struct {
 }
 
 const (
-	// What is due later than after any rest or lease was put off before the clock was set back.
+	// No rest and no lease is longer than an hour. A job that is due later was put off before
+	// the clock was set back, and is due now.
 	isDue = `(due_at <= now() OR due_at > now() + interval '1 hour')`
-	// A client and its sandboxes have one turn: those of them that wait beside who has it
-	// wait behind all others from now on.
+	// A client and its sandboxes take one turn together: as one of them gets it (next), those
+	// of the others that are due (beside) go behind all that wait (behind).
 	take = `
 WITH next AS (
 	SELECT client, kind FROM public.jobs WHERE kind = $1 AND ` + isDue + ` ORDER BY due_at, handed LIMIT 1 FOR UPDATE SKIP LOCKED

@@ -9,10 +9,10 @@ import (
 // Holder is one that holds a place for long, and can be made to give it up to
 // a client that holds fewer.
 type Holder struct {
-	// Slow says how little comes of what it does, given how long it has held its
-	// place: of those that may be ended, the one with the highest is. Zero: it may
-	// not. From Idle on it does nothing, and gives way to any client. It calls
-	// nothing of the semaphore.
+	// Slow says how slow the holder is, given how long it has held its place. Where a
+	// place is needed, the slowest holder is ended. 0: it may not be ended. Idle or more:
+	// it does nothing, and gives way to any client. Slow is called under the semaphore's
+	// lock, so it must not call the semaphore.
 	Slow func(held time.Duration) float64
 	// End has it give its place back soon. It is called once at most.
 	End func()
@@ -22,19 +22,20 @@ type Holder struct {
 	ended  atomic.Bool
 }
 
-// Idle is where the slowness of those begins that do nothing.
+// Idle is the least slowness of a holder that does nothing.
 const Idle = 1e9
 
 // Ended says whether it had to give way.
 func (h *Holder) Ended() bool { return h.ended.Load() }
 
-// pressEvery is how often one that waits for a place looks for a holder to end:
-// those that were too new at first, or that others got the places of.
+// pressEvery is how often one that waits for a place looks for a holder to end. It looks
+// more than once, since holders grow slow meanwhile, and since others may get the place of
+// one that was ended.
 const pressEvery = 250 * time.Millisecond
 
-// Hold takes a place as Take does, and gives it back by Drop. Where all are
-// held, the slowest holder that may be ended is, for a client that holds none,
-// and for one that holds some among those of clients that hold more.
+// Hold takes a place as Take does; Drop gives it back. Where all places are held, it ends
+// the slowest holder that may be ended: of any client where its own client holds none, else
+// of clients that hold more.
 func (s *Semaphore) Hold(ctx context.Context, client string, h *Holder) bool {
 	h.client = client
 	if !s.Try(client) {
@@ -66,8 +67,8 @@ func (s *Semaphore) Drop(h *Holder) {
 	s.release(s.clients[h.client])
 }
 
-// slowest marks the holder that a client takes the place of as ended, and
-// returns it; nil: none.
+// slowest chooses the holder whose place a client takes, marks it as ended and returns it;
+// nil: there is none.
 func (s *Semaphore) slowest(client string) (slowest *Holder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,14 +76,15 @@ func (s *Semaphore) slowest(client string) (slowest *Holder) {
 	if c := s.clients[client]; c != nil {
 		held = c.held
 	}
-	alone := s.Each > 0 && held >= s.Each || s.Half && held > 0 && held >= s.Places-s.held // only what it gives back itself is of use to it
-	if s.held < s.Places && !alone {
+	// A client that holds all it may can use no place but one of its own.
+	full := s.Each > 0 && held >= s.Each || s.Half && held > 0 && held >= s.Places-s.held
+	if s.held < s.Places && !full {
 		return nil
 	}
 	var most float64
 	now := time.Now() //nolint:forbidigo // how long places have been held
 	for h := range s.holders {
-		if h.client == "" || h.Ended() || alone && h.client != client {
+		if h.client == "" || h.Ended() || full && h.client != client {
 			continue
 		}
 		slow := h.Slow(now.Sub(h.since))
