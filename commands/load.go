@@ -90,30 +90,32 @@ func (c *Commands) ends(ctx context.Context, stream eventstore.Stream, _ eventst
 	return loaded{end, history, history}, err
 }
 
-// backTo reads a stream back, a page first, to the last event that says all.
+// backTo reads a stream back, a page first, to the last event that says all, or to the first
+// of the stream where none does. That event and those after it are the history.
 func (c *Commands) backTo(page int, saysAll func(event.Event) bool) load {
 	return func(ctx context.Context, stream eventstore.Stream, upTo eventstore.Revision) (loaded, error) {
-		var newest []eventstore.Recorded
-		first, end := -1, eventstore.NewStreamVersion(stream)
-		for size := page; first < 0; size = max(page, longPage) {
+		var seen []eventstore.Recorded // the newest first
+		for size := page; ; size = max(page, longPage) {
 			back, err := c.Log.ReadBack(ctx, stream, upTo, size)
 			if err != nil || len(back) == 0 {
-				return loaded{version: end}, err
+				return loaded{version: eventstore.NewStreamVersion(stream)}, err
 			}
-			if first = slices.IndexFunc(back, func(r eventstore.Recorded) bool { return saysAll(r.Event) }); first >= 0 {
-				first += len(newest)
+			from := slices.IndexFunc(back, func(r eventstore.Recorded) bool { return saysAll(r.Event) })
+			oldest := back[len(back)-1].Revision
+			if from < 0 && oldest == 0 {
+				from = len(back) - 1
 			}
-			newest = append(newest, back...)
-			if upTo = newest[len(newest)-1].Revision - 1; upTo < 0 && first < 0 {
-				first = len(newest) - 1
+			before := len(seen)
+			if seen = append(seen, back...); len(seen) > maxHistory {
+				return loaded{}, fmt.Errorf("load %s: more than %d events", stream, maxHistory)
 			}
-			if len(newest) > maxHistory {
-				return loaded{version: end}, fmt.Errorf("load %s: more than %d events", stream, maxHistory)
+			if from >= 0 {
+				end, err := versionOf(stream, seen)
+				slices.Reverse(seen)
+				return loaded{end, seen[len(seen)-before-from-1:], seen}, err
 			}
+			upTo = oldest - 1
 		}
-		end, err := versionOf(stream, newest)
-		slices.Reverse(newest)
-		return loaded{end, newest[len(newest)-1-first:], newest}, err
 	}
 }
 
