@@ -23,9 +23,9 @@ const (
 	roundTimeout = 10 * time.Second
 )
 
-// ledger decides, in this process, about one campaign. What is asked for while
-// an append is under way waits and shares the next one. Other processes do the
-// same; the expected revision tells who was first, and the others look again.
+// ledger decides, in this process, about one campaign, by how that stands (account). What is
+// asked for while an append is under way waits and shares the next one. Other processes do
+// the same; the expected revision tells who was first, and the others look again.
 type ledger struct {
 	commands *Commands
 	client   id.Client
