@@ -79,12 +79,13 @@ func (c *Commands) ResolveClaim(ctx context.Context, call Call, stream eventstor
 // ClaimsActor is who resolves what a command has left reserved.
 const ClaimsActor = "policy:claims"
 
-// reservedFor is how long a command may take from a reservation to what it is for, until somebody else
-// who asks for the same ends it. The policy waits longer.
+// reservedFor is how long a command has to record what it reserved a claim for. After that,
+// another command that wants the same resolves the reservation. The policy waits longer.
 const reservedFor = 2 * time.Second
 
-// isFree says whether nobody has what a claim is of. A reservation whose command has had its time is
-// resolved: who repeats a command, because the end of it was not known, does not wait for the policy.
+// isFree says whether nobody holds a claim. It resolves a reservation that is older than
+// reservedFor, so that somebody who repeats a command whose end was not known need not wait
+// for the policy.
 func (c *Commands) isFree(ctx context.Context, stream eventstore.Stream) (bool, error) {
 	last, err := c.Log.ReadBack(ctx, stream, eventstore.End, 1)
 	if err != nil {

@@ -32,12 +32,12 @@ type Engage struct {
 	Standing func(context.Context, event.CampaignTerms) (domain.Standing, error)
 }
 
-// RecordEngagement records an impression of a user, or what came of one. A
-// click names its impression; a conversion of a user belongs to the user's
-// newest impression of the campaign, however often it is repeated. Impressions
-// need a running campaign, and fail with the fault frequency_capped where the user
-// has seen it often enough, and with not_in_audience where it is for others; what came of one is taken also after the campaign's end.
-// Position is empty where nothing was recorded, because it had been.
+// RecordEngagement records an impression of a user, or what came of one. A click names its
+// impression; a conversion of a user belongs to the user's newest impression of the campaign,
+// however often it is repeated. An impression needs a running campaign. It fails with the
+// fault frequency_capped where the user has seen the campaign often enough, and with
+// not_in_audience where that is for others. What came of an impression is also taken after
+// the campaign's end. Position is empty where the same was recorded before.
 // Faults: building, busy, campaign_not_running, campaign_unknown, catching_up, frequency_capped,
 // idempotency_key_reused, impression_unknown, invalid, not_in_audience, quarantined, stale,
 // too_many_engagements, user_unknown.

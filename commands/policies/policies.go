@@ -132,9 +132,10 @@ func try(ctx context.Context, work func(context.Context) (more bool, err error))
 	return work(ctx)
 }
 
-// forget finishes an erasure, a removal, or the end of a consent layer, a segment or a
-// sandbox, and opens a sandbox that was added: the key that sealed what is known of somebody, was found out under the layer, or is the
-// segment's rule, is destroyed.
+// forget finishes what a crash may have cut short. Of a user, a member, a consent layer or a
+// segment that has ended it destroys the key, which sealed what is known of the person, what
+// was found out under the layer, or the segment's rule. It ends a sandbox that was deleted,
+// and opens one that was added.
 func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID, Trace: r.Trace()}
 	switch e := r.Event.(type) {
