@@ -51,8 +51,8 @@ func asked(ctx context.Context) (client id.Client, eventual bool) {
 	return httpapi.PrincipalFrom(ctx).Client, httpapi.CallFrom(ctx).Eventual
 }
 
-// list answers with a page of a list: what find finds, written as body says,
-// from the place on where the page before ended.
+// list answers with a page of a list: what find finds from where the page before ended, in
+// the words of the contract as body writes them. place is where an item stands in the list.
 func list[M, C any](
 	ctx context.Context, a *API, name string, limit *httpapi.Limit, cursor *httpapi.Cursor,
 	find func(context.Context, id.Client, bool, readmodel.Page) ([]M, error),
@@ -84,17 +84,18 @@ func (a *API) page(client id.Client, list string, limit *httpapi.Limit, cursor *
 	return page, err
 }
 
-// cut splits off what does not fit and the item that only tells of another page,
-// and makes the cursor of that page; nil is the size of items that are small.
+// cut splits off the items that do not fit, and the one that only tells that there is another
+// page, and makes the cursor of that page: the place of the last item that is left. size is
+// nil where items are small.
 func cut[T any](a *API, client id.Client, list string, page readmodel.Page, found []T, size func(*T) int,
-	createdPosition func(T) eventstore.Position,
+	place func(T) eventstore.Position,
 ) ([]T, *string) {
 	fitting := readmodel.Fitting(found[:min(len(found), page.Limit-1)], size)
 	if fitting == len(found) {
 		return found, nil
 	}
 	found = found[:fitting]
-	next := a.Cursors.Encode(client, list, string(createdPosition(found[len(found)-1])))
+	next := a.Cursors.Encode(client, list, string(place(found[len(found)-1])))
 	return found, &next
 }
 
