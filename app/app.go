@@ -14,9 +14,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-	_ "time/tzdata"
-
-	// analytics know every time zone, whatever the machine does
+	_ "time/tzdata" // analytics know every time zone, whatever the machine does
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"

@@ -26,7 +26,7 @@ import (
 
 const (
 	// drainPause lets load balancers see that this process is not ready any
-	// more before it stops listening; none where nothing watches.
+	// more before it stops listening.
 	drainPause   = 200 * time.Millisecond
 	drainTimeout = 20 * time.Second
 )
