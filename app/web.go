@@ -154,8 +154,10 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 	c := &commands.Commands{
 		Log: a.Log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
-		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision, Matcher: matcher, Filter: segments.Model{Reader: reader}, Audiences: projections.Campaigns{Reader: reader}, Directory: projections.Consent{Reader: reader},
-		Revoked: a.revocations().Note, Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
+		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision,
+		Matcher:        matcher, Filter: segments.Model{Reader: reader}, Audiences: projections.Campaigns{Reader: reader},
+		Directory: projections.Consent{Reader: reader}, Revoked: a.revocations().Note,
+		Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},
 		EventIDs: projections.EventIDs{Reader: reader}, Server: reader.Progress.Server, Traces: a.tracing != nil,
 		HashPassword: func(_ context.Context, password string, known ...string) (string, error) {
@@ -202,11 +204,16 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	if err != nil {
 		return nil, err
 	}
+	// Four readers of the same models: reader waits until a model has come far enough, asked
+	// tells the edge to wait instead and to run the request again, shown is asked on the
+	// connections of requests that only read, and following has connections for those that last.
 	reader := a.Reader()
-	asked := reader // by requests that the edge repeats
+	asked := reader
 	asked.AtOnce = true
-	shown := asked // to those who only read
+	shown := asked
 	shown.Pool = a.reads
+	following := reader
+	following.Pool = a.following
 	w := &web{
 		keyring: keyring, repeats: &idempotency.Store{Pool: a.Pool, Leases: a.control},
 		requests: &requestlog.Log{Pool: a.Pool, Reads: a.reads, Now: time.Now, Logger: a.logger},
@@ -219,8 +226,8 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Pool: a.Pool, Users: projections.Users{Reader: asked}, Interactions: projections.Interactions{Reader: asked},
 		Consent: projections.Consent{Reader: asked}, Populations: a.populations, Segments: segments.Model{Reader: asked},
 		Campaigns: feeds.ShownCampaigns{
-			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Segments: segments.Model{Reader: reader}, Clock: a.Log.TimeOf,
-			Record: policies.Impressions{Commands: c}.Record,
+			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Segments: segments.Model{Reader: reader},
+			Clock: a.Log.TimeOf, Record: policies.Impressions{Commands: c}.Record,
 		},
 		Now: time.Now, Clock: a.Log.TimeOf, Entropy: rand.Reader,
 	}
@@ -232,14 +239,13 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	history.History.Reader = shown
 	w.states = a.Traveller()
 	w.states.History.AtOnce = true
-	following := reader
-	following.Pool = a.following
 	w.streams = streams.New(following, a.logger)
 	deliveries := dispatcher.Log{Pool: a.Pool, Progress: a.Progress}
 	shownDeliveries := dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}
 	models := resources.Projections{Jobs: a.rebuilds(), Now: time.Now, Entropy: rand.Reader}
 	reads := &readapi.API{
-		Deliveries: resources.Deliveries{Log: shownDeliveries, Checker: dispatcher.Checker{Log: shownDeliveries, Secrets: a.Vault, Now: time.Now}}, Imports: resources.Imports{Spool: a.spool()}, Projections: models, Requests: w.requests,
+		Deliveries: resources.Deliveries{Log: shownDeliveries, Checker: dispatcher.Checker{Log: shownDeliveries, Secrets: a.Vault, Now: time.Now}},
+		Imports:    resources.Imports{Spool: a.spool()}, Projections: models, Requests: w.requests,
 		Reader: shown, Users: projections.Users{Reader: shown}.Coalescing(), Populations: a.populations,
 		RunMaps: projections.NewRunMaps(projections.RunMaps{
 			Clusters: projections.Clusters{Reader: shown}, Users: projections.Users{Reader: shown}, TraitsAt: c.TraitsAt, TraitSchemaAt: c.TraitSchemaAt,
@@ -252,7 +258,8 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	}
 	server := api{
 		writing: &writeapi.API{
-			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Lines: httpapi.NewUserLines(), Imports: resources.Imports{Spool: a.spool()}, Login: login(issuer),
+			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Login: login(issuer),
+			Lines: httpapi.NewUserLines(), Imports: resources.Imports{Spool: a.spool()},
 			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema, InferredTraits: reads.InferredTraits,
 			Deliveries: resources.ManualDeliveries{Manual: dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
 			Rebuilds:   models,
@@ -271,10 +278,15 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	w.follows = httpapi.NewFollows(verifier.Ended, time.Now)
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: verifier, Known: verifier.Known, Follows: w.follows,
-		Reserve: w.repeats.Reserve, Secret: repeats[:], Limits: httpapi.Limits{Off: !a.Config.RateLimit, Reads: int(a.reads.Config().MaxConns), Hashes: cores}, TrustedProxies: a.Config.TrustedProxies,
-		Answered: w.requests.Note, Classify: classify, Ready: a.ready(w.revocations.Current), Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: a.tracing, Now: time.Now, Entropy: rand.Reader,
+		Reserve: w.repeats.Reserve, Secret: repeats[:], TrustedProxies: a.Config.TrustedProxies,
+		Limits:   httpapi.Limits{Off: !a.Config.RateLimit, Reads: int(a.reads.Config().MaxConns), Hashes: cores},
+		Answered: w.requests.Note, Classify: classify, Ready: a.ready(w.revocations.Current),
+		Logger: a.logger, Metrics: a.metrics, MetricsElsewhere: a.Config.MetricsListen != "", Tracing: a.tracing,
+		Now: time.Now, Entropy: rand.Reader,
 	})
-	w.handler, err = console.New(console.Config{API: httpapi.Unlisted(w.handler), Next: w.handler, PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger})
+	w.handler, err = console.New(console.Config{
+		API: httpapi.Unlisted(w.handler), Next: w.handler, PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger,
+	})
 	return w, err
 }
 
