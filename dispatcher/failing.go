@@ -33,12 +33,13 @@ ORDER BY h.failing_since, h.webhook LIMIT $2`
 
 // Failing returns the active endpoints of a client that fail, those that have failed
 // for longest first, as far as the dispatcher has come.
-func (l Log) Failing(ctx context.Context, client id.Client, limit int) ([]FailingEndpoint, error) {
-	rows, err := l.Pool.Query(ctx, selectFailing, client, limit, maxWaiting)
-	if err != nil {
-		return nil, fmt.Errorf("list failing endpoints: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[FailingEndpoint])
+func (l Log) Failing(ctx context.Context, client id.Client, limit int) (found []FailingEndpoint, err error) {
+	err = sendAfresh(ctx, l.Pool, func(b *pgx.Batch) {
+		b.Queue(selectFailing, client, limit, maxWaiting).Query(func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FailingEndpoint])
+			return err
+		})
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list failing endpoints: %w", err)
 	}

@@ -132,7 +132,11 @@ func (l Log) Health(ctx context.Context, client id.Client, webhook id.Webhook, e
 		return Health{}, err
 	}
 	h, tried := Health{Skipped: s.skipped, Filtered: s.filtered}, 0
-	err = l.Pool.QueryRow(ctx, selectHealth, client, webhook, MaxPending).Scan(&h.Pending, &tried, &h.LastSuccessAt, &h.LastFailureAt, &h.FailingSince)
+	err = sendAfresh(ctx, l.Pool, func(b *pgx.Batch) {
+		b.Queue(selectHealth, client, webhook, MaxPending).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&h.Pending, &tried, &h.LastSuccessAt, &h.LastFailureAt, &h.FailingSince)
+		})
+	})
 	if err != nil {
 		return Health{}, fmt.Errorf("read the health of a webhook: %w", err)
 	}
@@ -198,25 +202,23 @@ func (l Log) List(ctx context.Context, client id.Client, webhook id.Webhook, eve
 	return found, s.skipped, l.attempts(ctx, client, found)
 }
 
-// querier is a pool or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func collect(ctx context.Context, db querier, sql string, args ...any) ([]Delivery, error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("read deliveries: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d Delivery, err error) {
-		err = row.Scan(&d.Made, &d.ID, &d.Webhook, &d.Event, &d.EventType, &d.Test, &d.RedeliveryOf, &d.OccurredAt, &d.CreatedAt,
-			&d.Status, &d.NextAttemptAt, &d.EndedAt)
-		return d, err
+func collect(ctx context.Context, db sender, sql string, args ...any) (found []Delivery, err error) {
+	err = sendAfresh(ctx, db, func(b *pgx.Batch) {
+		b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectRows(rows, scanDelivery)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read deliveries: %w", err)
 	}
 	return found, nil
+}
+
+func scanDelivery(row pgx.CollectableRow) (d Delivery, err error) {
+	err = row.Scan(&d.Made, &d.ID, &d.Webhook, &d.Event, &d.EventType, &d.Test, &d.RedeliveryOf, &d.OccurredAt, &d.CreatedAt,
+		&d.Status, &d.NextAttemptAt, &d.EndedAt)
+	return d, err
 }
 
 const selectAttempts = `
@@ -258,7 +260,7 @@ const (
 	getEnded   = `SELECT ` + endedColumns + `WHERE delivery = $3 AND client = $1 AND webhook = $2`
 )
 
-func find(ctx context.Context, db querier, client id.Client, webhook id.Webhook, delivery id.Delivery) (Delivery, error) {
+func find(ctx context.Context, db sender, client id.Client, webhook id.Webhook, delivery id.Delivery) (Delivery, error) {
 	for _, sql := range []string{getPending, getEnded} {
 		found, err := collect(ctx, db, sql, client, webhook, delivery)
 		if err != nil {

@@ -46,7 +46,8 @@ func errPaused() error {
 	return fault.New(fault.Conflict, "webhook_paused", "The subscription is paused and receives nothing. Set its status to active first.")
 }
 
-// once makes a delivery, unless the same request has made it before.
+// once makes a delivery, unless the same request has made it before. What insert looks up in
+// the queue is planned afresh, since find is in the same transaction.
 func (m Manual) once(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, insert func(pgx.Tx) (int64, error)) (Delivery, error) {
 	var made bool
 	err := pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {

@@ -234,10 +234,20 @@ func scanJob(row pgx.CollectableRow) (j job, err error) {
 
 // send runs statements in one transaction and one round trip.
 func (q *queue) send(ctx context.Context, queue func(*pgx.Batch)) error {
+	return sendAfresh(ctx, q.pool, queue)
+}
+
+// sender is a pool or a transaction.
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// sendAfresh sends statements that look into the queue, behind planAfresh.
+func sendAfresh(ctx context.Context, db sender, queue func(*pgx.Batch)) error {
 	var b pgx.Batch
 	b.Queue(planAfresh)
 	queue(&b)
-	return q.pool.SendBatch(ctx, &b).Close()
+	return db.SendBatch(ctx, &b).Close()
 }
 
 // Each finds the webhooks of the queue by one index probe for each: the first entry of a

@@ -16,6 +16,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore/projector"
 	"kindred/postgres"
 	"kindred/testkit"
 )
@@ -368,22 +369,54 @@ FROM generate_series(1, 100000) n, dispatch_endpoints`)
 	}
 }
 
-// A plan that is kept from when the queue was empty reads all of it a minute later.
+// oneConnection is a pool of one connection, whose plans can be looked at.
+func (r *fixture) oneConnection() *pgxpool.Pool {
+	r.Helper()
+	config := r.pool.Config()
+	config.MinConns, config.MaxConns = 0, 1
+	pool, err := pgxpool.NewWithConfig(r.Context(), config)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(pool.Close)
+	return pool
+}
+
+// keepsNoPlan fails where the connection of a pool keeps a plan of one of its statements about
+// the queue, of which there are so many with parameters. A plan that is kept from when the
+// queue was empty reads all of it a minute later.
+func (r *fixture) keepsNoPlan(pool *pgxpool.Pool, statements int) {
+	r.Helper()
+	rows, err := pool.Query(r.Context(), `
+SELECT statement, generic_plans FROM pg_prepared_statements WHERE statement LIKE '%dispatch_queue%' AND cardinality(parameter_types) > 0`)
+	if err != nil {
+		r.Fatal(err)
+	}
+	var statement string
+	var kept int
+	tag, err := pgx.ForEachRow(rows, []any{&statement, &kept}, func() error {
+		if kept > 0 {
+			r.Errorf("%d times by a plan that is kept: %s", kept, statement)
+		}
+		return nil
+	})
+	if err != nil || tag.RowsAffected() != int64(statements) {
+		r.Errorf("%d statements, %v", tag.RowsAffected(), err)
+	}
+}
+
+// The sixth time, a statement may go by a plan that is kept.
+const oftenEnough = 10
+
 func TestNoPlanOfTheQueueIsKept(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
-	config := r.pool.Config()
-	config.MinConns, config.MaxConns = 0, 1 // whose plans are looked at
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	pool := r.oneConnection()
 	q := &queue{pool: pool, lease: time.Minute}
 	j := job{Client: client, Webhook: webhook, Delivery: "d", Token: 1}
-	for range 10 { // the sixth may be by a plan that is kept
+	for range oftenEnough {
 		_, claiming := q.claim(t.Context(), []quota{{client: client, webhook: webhook, n: [attemptKinds]int{1, 1}}})
 		_, looking := q.discover(t.Context(), [attemptKinds]id.Webhook{})
 		_, noting := q.complete(t.Context(), []outcome{{job: j, verdict: delivered, began: time.Now()}}, time.Now(), true)
@@ -391,22 +424,34 @@ func TestNoPlanOfTheQueueIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rows, err := pool.Query(t.Context(), `
-SELECT statement, generic_plans FROM pg_prepared_statements WHERE statement LIKE '%dispatch_queue%' AND cardinality(parameter_types) > 0`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var statement string
-	var kept int
-	tag, err := pgx.ForEachRow(rows, []any{&statement, &kept}, func() error {
-		if kept > 0 {
-			t.Errorf("%d times by a plan that is kept: %s", kept, statement)
+	r.keepsNoPlan(pool, 6)
+}
+
+func TestNoPlanOfAListOfDeliveriesIsKept(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	pool := r.oneConnection()
+	m := r.manual()
+	m.Log = Log{Pool: pool, Progress: projector.NewProgress(pool, r.Logger)}
+	for range oftenEnough {
+		var errs []error
+		for _, status := range []string{"", StatusPending} {
+			_, _, err := m.List(t.Context(), client, webhook, true, Query{Status: status, Limit: 10})
+			errs = append(errs, err)
 		}
-		return nil
-	})
-	if err != nil || tag.RowsAffected() < 6 {
-		t.Errorf("%d statements, %v", tag.RowsAffected(), err)
+		_, err := m.Health(t.Context(), client, webhook, true)
+		_, failing := m.Failing(t.Context(), client, 10)
+		test, testing := m.Test(t.Context(), client, webhook, matchType, nil)
+		_, again := m.Redeliver(t.Context(), client, webhook, test.ID, nil)
+		moved := &enqueuing{moved: []event.ClockMoved{{Client: client}}}
+		moving := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return moved.moveClocks(t.Context(), tx) })
+		if err := errors.Join(append(errs, err, failing, testing, again, moving)...); err != nil {
+			t.Fatal(err)
+		}
 	}
+	r.keepsNoPlan(pool, 9) // two lists, health, what fails, get, how many tests, a test, a redelivery, a clock
 }
 
 func TestPartitionsAreMadeAheadAndDroppedWhenTheyAreOld(t *testing.T) {

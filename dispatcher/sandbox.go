@@ -28,10 +28,16 @@ UPDATE dispatch_queue SET due_at = due_at - $2::interval WHERE client = $1 AND f
 // moveClocks brings forward what waits in sandboxes whose clocks were moved. That is in the
 // transaction of the checkpoint: each move counts once.
 func (b *enqueuing) moveClocks(ctx context.Context, tx pgx.Tx) error {
-	for _, moved := range b.moved {
-		if _, err := tx.Exec(ctx, bringForward, moved.Client, moved.Moved()); err != nil {
-			return fmt.Errorf("bring deliveries forward: %w", err)
+	if len(b.moved) == 0 {
+		return nil
+	}
+	err := sendAfresh(ctx, tx, func(batch *pgx.Batch) {
+		for _, moved := range b.moved {
+			batch.Queue(bringForward, moved.Client, moved.Moved())
 		}
+	})
+	if err != nil {
+		return fmt.Errorf("bring deliveries forward: %w", err)
 	}
 	return nil
 }
