@@ -28,10 +28,15 @@ const Idle = 1e9
 // Ended says whether it had to give way.
 func (h *Holder) Ended() bool { return h.ended.Load() }
 
-// pressEvery is how often one that waits for a place looks for a holder to end. It looks
-// more than once, since holders grow slow meanwhile, and since others may get the place of
-// one that was ended.
-const pressEvery = 250 * time.Millisecond
+const (
+	// pressEvery is how often one that waits for a place looks for a holder to end. It looks
+	// more than once, since holders grow slow meanwhile, and since others may get the place of
+	// one that was ended.
+	pressEvery = 250 * time.Millisecond
+	// endsWithin is how long one that waits for a place lets the holder that it ended keep
+	// its own, before it ends another.
+	endsWithin = 5 * time.Second
+)
 
 // Hold takes a place as Take does; Drop gives it back. Where all places are held, it ends
 // the slowest holder that may be ended: of any client where its own client holds none, else
@@ -39,9 +44,16 @@ const pressEvery = 250 * time.Millisecond
 func (s *Semaphore) Hold(ctx context.Context, client string, h *Holder) bool {
 	h.client = client
 	if !s.Try(client) {
+		var ended *Holder
+		var at time.Time
 		press := func() {
-			if slowest := s.slowest(client); slowest != nil {
-				slowest.End()
+			now := time.Now() //nolint:forbidigo // how long a place is waited for
+			if ended != nil && now.Sub(at) < endsWithin && s.holds(ended) {
+				return
+			}
+			if ended = s.slowest(client, now); ended != nil {
+				at = now
+				ended.End()
 			}
 		}
 		press()
@@ -67,9 +79,16 @@ func (s *Semaphore) Drop(h *Holder) {
 	s.release(s.clients[h.client])
 }
 
+func (s *Semaphore) holds(h *Holder) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, holds := s.holders[h]
+	return holds
+}
+
 // slowest chooses the holder whose place a client takes, marks it as ended and returns it;
 // nil: there is none.
-func (s *Semaphore) slowest(client string) (slowest *Holder) {
+func (s *Semaphore) slowest(client string, now time.Time) (slowest *Holder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held := 0
@@ -82,7 +101,6 @@ func (s *Semaphore) slowest(client string) (slowest *Holder) {
 		return nil
 	}
 	var most float64
-	now := time.Now() //nolint:forbidigo // how long places have been held
 	for h := range s.holders {
 		if h.client == "" || h.Ended() || full && h.client != client {
 			continue

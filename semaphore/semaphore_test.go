@@ -229,6 +229,45 @@ func TestTheSlowestGivesWayToAClientThatHoldsLess(t *testing.T) {
 	}
 }
 
+// An import that is ended applies the lines that it has read before it gives its place back.
+func TestOneThatWaitsEndsAnotherOnlyOnceTheLastDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ends, patience time.Duration // an end takes so long
+		ended          int
+		holds          bool
+	}{
+		"soon":  {900 * time.Millisecond, time.Second, 1, true},
+		"later": {8 * time.Second, 10 * time.Second, 2, true},
+		"never": {time.Hour, 4 * time.Second, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &semaphore.Semaphore{Places: 4, Waiting: 4, Patience: c.patience}
+				var holders []*semaphore.Holder
+				for n := range 4 {
+					h := &semaphore.Holder{Slow: func(time.Duration) float64 { return float64(n + 1) }}
+					h.End = func() { time.AfterFunc(c.ends, func() { s.Drop(h) }) }
+					if holders = append(holders, h); !s.Hold(t.Context(), "a", h) {
+						t.Fatal("there are four places")
+					}
+				}
+				holds := s.Hold(t.Context(), "b", &semaphore.Holder{})
+				ended := 0
+				for _, h := range holders {
+					if h.Ended() {
+						ended++
+					}
+				}
+				if holds != c.holds || ended != c.ended {
+					t.Errorf("b holds a place: %v, %d were ended", holds, ended)
+				}
+			})
+		})
+	}
+}
+
 func TestWhatIsIdleGivesWayToAnyClient(t *testing.T) {
 	t.Parallel()
 	s := &semaphore.Semaphore{Places: 3, Each: 2}
