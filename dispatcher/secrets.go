@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -19,12 +20,14 @@ const (
 	maxOpened = 1_024
 )
 
-// openedSecrets keeps the secrets and addresses that are in use, for a short while.
+// openedSecrets keeps the secrets and addresses that are in use. One serves for secretTTL, and
+// goes with the next that is opened after that.
 type openedSecrets struct {
 	vault Secrets
 
-	mu   sync.Mutex
-	kept map[openedKey]openedSecret
+	mu    sync.Mutex
+	kept  map[openedKey]openedSecret
+	swept time.Time
 }
 
 type openedKey struct {
@@ -36,6 +39,11 @@ type openedKey struct {
 type openedSecret struct {
 	plain []byte
 	at    time.Time // when it was opened
+}
+
+func (o openedSecret) serves(at time.Time) bool {
+	age := at.Sub(o.at)
+	return age >= 0 && age < secretTTL
 }
 
 func newOpenedSecrets(vault Secrets) *openedSecrets {
@@ -107,7 +115,7 @@ func (s *openedSecrets) open(ctx context.Context, j job, subject, field string, 
 	s.mu.Lock()
 	kept, found := s.kept[key]
 	s.mu.Unlock()
-	if age := at.Sub(kept.at); found && age >= 0 && age < secretTTL {
+	if found && kept.serves(at) {
 		return kept.plain, nil
 	}
 	place := seal.Place{Client: j.Client, Stream: of.Stream, Event: of.Event, Field: field}
@@ -119,6 +127,10 @@ func (s *openedSecrets) open(ctx context.Context, j job, subject, field string, 
 	defer s.mu.Unlock()
 	if len(s.kept) >= maxOpened {
 		clear(s.kept)
+	}
+	if age := at.Sub(s.swept); age < 0 || age >= secretTTL {
+		maps.DeleteFunc(s.kept, func(_ openedKey, kept openedSecret) bool { return !kept.serves(at) })
+		s.swept = at
 	}
 	s.kept[key] = openedSecret{plain, at}
 	return plain, nil

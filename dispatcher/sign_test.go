@@ -96,6 +96,9 @@ func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testi
 			t.Errorf("at %s: %d secrets (%v), want %d", tt.at, len(open), err, tt.want)
 		}
 	}
+	if _, err := secrets.signing(t.Context(), jobs[0], at.Add(secretTTL)); err != nil || len(secrets.kept) != 1 {
+		t.Errorf("%d secrets stay open where 1 serves (%v)", len(secrets.kept), err)
+	}
 }
 
 func TestAnAddressIsKeptSealedAndAnOldOneStillReached(t *testing.T) {
