@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kindred/commands"
+	"kindred/panics"
 )
 
 const (
@@ -27,7 +28,9 @@ func (p *Policies) ResolveClaims(ctx context.Context) error {
 	}
 	var failed []error
 	for _, stream := range open {
-		if err := p.Commands.ResolveClaim(ctx, commands.Call{Actor: commands.ClaimsActor}, stream); err != nil {
+		if err := panics.Caught(func() error {
+			return p.Commands.ResolveClaim(ctx, commands.Call{Actor: commands.ClaimsActor}, stream)
+		}); err != nil {
 			failed = append(failed, fmt.Errorf("resolve %s: %w", stream, err))
 		}
 	}

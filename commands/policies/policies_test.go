@@ -377,6 +377,31 @@ func TestAClaimThatCannotBeResolvedKeepsBackNoOther(t *testing.T) {
 	}
 }
 
+// brokenStore panics at each append of a stream.
+type brokenStore struct {
+	eventstore.Store
+	stream eventstore.Stream
+}
+
+func (s brokenStore) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	if stream == s.stream {
+		panic("it cannot be appended")
+	}
+	return s.Store.Append(ctx, stream, expected, events)
+}
+
+func TestAClaimWhoseResolutionPanicsKeepsBackNoOther(t *testing.T) {
+	o := newFixture(t)
+	o.open = []eventstore.Stream{o.abandoned(t, "bob@example.com"), o.abandoned(t, "ada@example.com")}
+	o.policies.Commands = o.process(brokenStore{o.store, o.open[0]}, o.keys)
+	if err := o.policies.ResolveClaims(t.Context()); err == nil || !strings.Contains(err.Error(), "it cannot be appended") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}); err != nil {
+		t.Error(err)
+	}
+}
+
 // stuckStore answers no append of a stream.
 type stuckStore struct {
 	eventstore.Store

@@ -6,6 +6,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/id"
+	"kindred/panics"
 )
 
 const (
@@ -38,9 +39,10 @@ func (p *Policies) EndSandboxes(ctx context.Context) error {
 	return nil
 }
 
-func (p *Policies) endSandbox(ctx context.Context, parent, sandbox id.Client) error {
+func (p *Policies) endSandbox(ctx context.Context, parent, sandbox id.Client) (err error) {
+	defer panics.Catch(&err)
 	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
 	defer cancel()
-	_, err := p.Commands.EndSandbox(ctx, commands.Call{Client: parent, Actor: sandboxesActor}, sandbox)
+	_, err = p.Commands.EndSandbox(ctx, commands.Call{Client: parent, Actor: sandboxesActor}, sandbox)
 	return err
 }
