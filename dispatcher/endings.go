@@ -78,7 +78,11 @@ func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err err
 	if err != nil {
 		return false, fmt.Errorf("record endings: %w", err)
 	}
-	defer func() { _ = guard.Rollback(context.WithoutCancel(ctx)) }() // nothing was written in it
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
+		defer cancel()
+		_ = guard.Rollback(ending) // nothing was written in it
+	}()
 	var mine bool
 	if err := guard.QueryRow(ctx, lockEndings).Scan(&mine); err != nil || !mine {
 		return false, err

@@ -38,6 +38,10 @@ const (
 // restWhenFull is how long a client should let what waits be applied.
 const restWhenFull = 10 * time.Second
 
+// dropWithin is how long it may take to drop what was not received to its end. Later the worker
+// drops it.
+const dropWithin = 5 * time.Second
+
 // Completed is the status of an import that was applied to its end.
 const Completed = "completed"
 
@@ -122,8 +126,9 @@ func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, bo
 		err = s.receive(ctx, call.Client, named, body, maxLine)
 	}
 	if err != nil {
-		received, dropping := s.drop(context.WithoutCancel(ctx), call.Client, named)
-		if !received {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropWithin)
+		received, dropping := s.drop(ending, call.Client, named)
+		if cancel(); !received {
 			return Import{}, errors.Join(err, dropping)
 		}
 	}
