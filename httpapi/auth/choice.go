@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"unicode"
 
 	"kindred/domain/fault"
 )
@@ -13,13 +12,13 @@ import (
 //go:embed common.txt
 var commonText string
 
-// common are the stems of the commonest passwords.
+// common are the commonest passwords, folded.
 var common = sync.OnceValue(func() map[string]bool {
-	stems := map[string]bool{}
+	all := map[string]bool{}
 	for word := range strings.FieldsSeq(commonText) {
-		stems[stem(word)] = true
+		all[folded(word)] = true
 	}
-	return stems
+	return all
 })
 
 const (
@@ -44,36 +43,25 @@ func CheckPassword(pointer, password string, known ...string) error {
 	}
 	for _, about := range known {
 		local, _, _ := strings.Cut(about, "@")
-		if stem(password) == stem(about) || stem(password) == stem(local) {
+		if folded(password) == folded(about) || folded(password) == folded(local) {
 			return fault.NewInvalid(fault.Field{Pointer: pointer, Detail: "must not be your e-mail address or your company's name"})
 		}
 	}
 	return nil
 }
 
-// tooCommon says whether a password is among the commonest, in whatever case and
-// with whatever digits and signs behind, or is short and has no three different
-// characters.
+// tooCommon says whether a password is among the commonest, or is short and has no three
+// different characters. As NIST SP 800-63B (5.1.1.2) has it, the whole is compared: password123
+// may be chosen, as the contract says nothing against it.
 func tooCommon(password string) bool {
 	different := map[rune]bool{}
 	for _, c := range password {
 		different[c] = true
 	}
-	return len(different) < 3 && len(password) < 2*minPassword || common()[stem(password)]
+	return len(different) < 3 && len(password) < 2*minPassword || common()[folded(password)]
 }
 
-// stem is what is left of a password, or of what is known of somebody, when case,
-// space, and the digits and signs at its end are taken away; of one that is made
-// of digits and signs, all but space.
-func stem(password string) string {
-	plain := strings.Map(func(c rune) rune {
-		if unicode.IsSpace(c) {
-			return -1
-		}
-		return unicode.ToLower(c)
-	}, password)
-	if cut := strings.TrimRightFunc(plain, func(c rune) bool { return !unicode.IsLetter(c) }); cut != "" {
-		return cut
-	}
-	return plain
+// folded is a password, or what is known of somebody, in lower case and without space.
+func folded(password string) string {
+	return strings.ToLower(strings.Join(strings.Fields(password), ""))
 }
