@@ -4036,7 +4036,7 @@ type NewWebhook struct {
 	// RespectRetryAfter Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is attempted to it until then, an hour at most, and the delivery is tried again then at the earliest; it stays one of its attempts.
 	RespectRetryAfter *RespectRetryAfter `json:"respect_retry_after,omitempty"`
 
-	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
+	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
 	//
 	// Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 	Secret *WebhookSecret `json:"secret,omitempty"`
@@ -5612,7 +5612,7 @@ type WebhookChange struct {
 	// RespectRetryAfter Where a receiver answers 429 or 503 with `Retry-After`, in seconds or a date, nothing is attempted to it until then, an hour at most, and the delivery is tried again then at the earliest; it stays one of its attempts.
 	RespectRetryAfter *RespectRetryAfter `json:"respect_retry_after,omitempty"`
 
-	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
+	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
 	//
 	// Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 	Secret *WebhookSecret `json:"secret,omitempty"`
@@ -5708,13 +5708,13 @@ type WebhookList struct {
 
 // WebhookRotation The new secret; one is made up where it is left out.
 type WebhookRotation struct {
-	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
+	// Secret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
 	//
 	// Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 	Secret *WebhookSecret `json:"secret,omitempty"`
 }
 
-// WebhookSecret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows it must be base64 (422).
+// WebhookSecret Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256 of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
 //
 // Example: whsec_a2VlcCB0aGlzIGtlZXAgdGhpcyBrZWVw
 type WebhookSecret = string

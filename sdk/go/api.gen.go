@@ -4324,9 +4324,8 @@ type NewWebhook struct {
 	RespectRetryAfter *bool `json:"respect_retry_after,omitzero"`
 	// Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
 	// of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard
-	// Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without
-	// that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows
-	// it must be base64 (422).
+	// Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret of any
+	// other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
 	Secret *string `json:"secret,omitzero"`
 }
 
@@ -5484,9 +5483,8 @@ type WebhookChange struct {
 	RespectRetryAfter *bool `json:"respect_retry_after,omitzero"`
 	// Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
 	// of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard
-	// Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without
-	// that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows
-	// it must be base64 (422).
+	// Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret of any
+	// other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
 	Secret *string `json:"secret,omitzero"`
 	// `paused` receives nothing, and what occurs meanwhile is skipped.
 	Status *WebhookStatus `json:"status,omitzero"`
@@ -5541,9 +5539,8 @@ type WebhookList struct {
 type WebhookRotation struct {
 	// Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
 	// of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature` (Standard
-	// Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret without
-	// that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the prefix. What follows
-	// it must be base64 (422).
+	// Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a secret of any
+	// other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
 	Secret *string `json:"secret,omitzero"`
 }
 

@@ -2058,8 +2058,7 @@ export interface NewWebhook {
    * Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
    * of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`
    * (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a
-   * secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the
-   * prefix. What follows it must be base64 (422).
+   * secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
    */
   secret?: string;
 }
@@ -3169,8 +3168,7 @@ export interface WebhookChange {
    * Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
    * of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`
    * (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a
-   * secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the
-   * prefix. What follows it must be base64 (422).
+   * secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
    */
   secret?: string;
   /** `paused` receives nothing, and what occurs meanwhile is skipped. */
@@ -3228,8 +3226,7 @@ export interface WebhookRotation {
    * Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
    * of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`
    * (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a
-   * secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the
-   * prefix. What follows it must be base64 (422).
+   * secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
    */
   secret?: string;
 }

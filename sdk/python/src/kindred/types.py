@@ -1960,8 +1960,7 @@ class NewWebhook(TypedDict):
     # Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
     # of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`
     # (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a
-    # secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the
-    # prefix. What follows it must be base64 (422).
+    # secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
     secret: NotRequired[str]
 
 
@@ -2933,8 +2932,7 @@ class WebhookChange(TypedDict):
     # Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
     # of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`
     # (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a
-    # secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the
-    # prefix. What follows it must be base64 (422).
+    # secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
     secret: NotRequired[str]
     # `paused` receives nothing, and what occurs meanwhile is skipped.
     status: NotRequired[WebhookStatus]
@@ -2989,8 +2987,7 @@ class WebhookRotation(TypedDict):
     # Signs deliveries; without one they bear no signature. `X-Service-Signature` is the HMAC-SHA256
     # of the body under the UTF-8 bytes of all of it, in lower-case hex. `webhook-signature`
     # (Standard Webhooks) is keyed with the bytes that stand in base64 behind `whsec_`, or, of a
-    # secret without that prefix, with its UTF-8 bytes: libraries of Standard Webhooks want the
-    # prefix. What follows it must be base64 (422).
+    # secret of any other form, with its UTF-8 bytes: libraries of Standard Webhooks want that form.
     secret: NotRequired[str]
 
 
