@@ -34,8 +34,10 @@ func (Clusters) Wants(t string) bool {
 // Version of the read model's tables.
 func (Clusters) Version() int { return 4 }
 
-// Options of the read model.
-func (Clusters) Options() projector.Options { return projector.Options{Indexes: clusterIndexes} }
+// Options of the read model. With a client goes what was shown of its runs.
+func (Clusters) Options() projector.Options {
+	return projector.Options{Indexes: clusterIndexes, AlsoForgets: []string{"public.clustering_progress"}}
+}
 
 // Schema of the read model. Members of a run that has not completed are there,
 // but no cluster shows them. Who withdrew or was erased, and which layers were

@@ -61,20 +61,23 @@ func (m Clusters) openRuns(ctx context.Context, sql string, except []id.Run) ([]
 	})
 }
 
+// Runs that are not there any more went with their client.
 const endedRuns = `
-SELECT r.id FROM unnest($1::text[], $2::text[]) AS w (client, run), LATERAL (
-	SELECT id FROM runs WHERE client = w.client AND id = w.run AND status NOT IN ('pending', 'running') LIMIT 1) r`
+SELECT w.run FROM unnest($1::text[], $2::text[]) AS w (client, run) LEFT JOIN LATERAL (
+	SELECT status FROM runs WHERE client = w.client AND id = w.run LIMIT 1) r ON true
+WHERE coalesce(r.status, '') NOT IN ('pending', 'running')`
 
 const judgedRuns = `
-SELECT r.id FROM unnest($1::text[], $2::text[]) AS w (client, run), LATERAL (
-	SELECT id FROM runs WHERE client = w.client AND id = w.run AND judged IS NOT NULL LIMIT 1) r`
+SELECT w.run FROM unnest($1::text[], $2::text[]) AS w (client, run) LEFT JOIN LATERAL (
+	SELECT judged IS NULL AS waits FROM runs WHERE client = w.client AND id = w.run LIMIT 1) r ON true
+WHERE NOT coalesce(r.waits, false)`
 
-// EndedRuns returns those of the runs that have ended.
+// EndedRuns returns those of the runs that have ended, or whose client was deleted.
 func (m Clusters) EndedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
 	return m.runsOf(ctx, endedRuns, runs)
 }
 
-// JudgedRuns returns those of the runs that have a verdict.
+// JudgedRuns returns those of the runs that have a verdict, or whose client was deleted.
 func (m Clusters) JudgedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
 	return m.runsOf(ctx, judgedRuns, runs)
 }

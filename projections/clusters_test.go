@@ -12,7 +12,9 @@ import (
 	"kindred/domain/id"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 // divides records a whole run that puts users into clusters. between happens
@@ -128,6 +130,40 @@ FROM generate_series(0, 1001) AS n, LATERAL (SELECT least(1001 - n, 1000) AS c) 
 		}
 		if found, err = find(t.Context(), []id.Run{id.Run(status + "0000")}); err != nil || found[0].ID != id.Run(status+"0001") {
 			t.Errorf("%s: the next is %v, %v", status, found[:min(len(found), 1)], err)
+		}
+	}
+}
+
+// Whoever carries a run out, or judges it, stops once its client was deleted, and nothing is shown of it.
+func TestTheRunsOfADeletedClientHaveEnded(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Clusters{})
+	model := projections.Clusters{Reader: w.Reader}
+	layer := w.Define(w.Acme, "Ads")
+	run := id.Next[id.Run](w.IDs)
+	w.Record(w.Acme, "runs-"+string(layer), event.ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{"age"}})
+	runs := map[id.Run]id.Client{run: w.Acme}
+	testkit.Eventually(t, "the run is open", func() bool {
+		return len(projectionstest.Must[[]projections.OpenRun](t)(model.OpenRuns(t.Context(), nil))) == 1
+	})
+	for what, over := range map[string]func(context.Context, map[id.Run]id.Client) ([]id.Run, error){"ended": model.EndedRuns, "judged": model.JudgedRuns} {
+		if found := projectionstest.Must[[]id.Run](t)(over(t.Context(), runs)); len(found) > 0 {
+			t.Errorf("%v have %s", found, what)
+		}
+	}
+	if err := model.ShowProgress(t.Context(), w.Acme, run, "reading", 0.1, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.Record(w.Acme, "sandbox-"+string(w.Acme), event.ClientDeleted{Client: w.Acme, Parent: w.Bolt})
+	testkit.Eventually(t, "nothing of it is shown", func() bool {
+		var shown int
+		err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM clustering_progress`).Scan(&shown)
+		return err == nil && shown == 0
+	})
+	for what, over := range map[string]func(context.Context, map[id.Run]id.Client) ([]id.Run, error){"ended": model.EndedRuns, "judged": model.JudgedRuns} {
+		if found := projectionstest.Must[[]id.Run](t)(over(t.Context(), runs)); !slices.Equal(found, []id.Run{run}) {
+			t.Errorf("%v have %s; want the run", found, what)
 		}
 	}
 }
