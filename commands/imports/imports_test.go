@@ -324,6 +324,67 @@ func TestWhoWasErasedSinceAnImportWasAcceptedIsKnownToItsEnd(t *testing.T) {
 	}
 }
 
+// keepsOnce does not destroy the first key.
+type keepsOnce struct {
+	imports.Secrets
+	trouble error
+}
+
+func (k *keepsOnce) Destroy(ctx context.Context, client id.Client, subject string) error {
+	if err := k.trouble; err != nil {
+		k.trouble = nil
+		return err
+	}
+	return k.Secrets.Destroy(ctx, client, subject)
+}
+
+// An erasure is noted for an import that ends meanwhile, and a process ends, or loses the database, while it drops
+// what was not received.
+func TestNothingIsLeftOfAnImportThatHasEnded(t *testing.T) {
+	w := newFixture(t)
+	for _, sql := range []string{
+		`CREATE TABLE held ()`,
+		`CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM FROM held; RETURN NEW; END'`,
+		`CREATE TRIGGER hold_up BEFORE INSERT ON import_erasures FOR EACH ROW EXECUTE FUNCTION hold_up()`,
+	} {
+		if _, err := w.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.receive(t, "cli_a", "one\n")
+	release := pgtest.Lock(t, w.pool, "held IN ACCESS EXCLUSIVE MODE")
+	noted := make(chan error)
+	go func() { noted <- w.Note(t.Context(), "cli_a", []byte("ada")) }()
+	testkit.Eventually(t, "the note waits", func() bool {
+		return w.rows(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
+	})
+	w.finish(t)
+	release()
+	if err := <-noted; err != nil {
+		t.Fatal(err)
+	}
+
+	w.Secrets = &keepsOnce{Secrets: w.vault, trouble: errors.New("no database")}
+	body := io.MultiReader(strings.NewReader(strings.Repeat("a user\n", 300_000)), iotest.ErrReader(errors.New("the caller went away")))
+	if _, err := w.Receive(t.Context(), commands.Call{Client: "cli_a"}, "merge", body, maxLine); err == nil {
+		t.Fatal("it was received")
+	}
+	const left = `SELECT (SELECT count(*) FROM import_erasures) + (SELECT count(*) FROM import_chunks)`
+	if w.rows(t, left) == 0 {
+		t.Fatal("nothing was left to be pruned")
+	}
+	waits := w.receive(t, "cli_b", "one\n")
+	if err := w.Note(t.Context(), "cli_b", []byte("bob")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Prune(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.rows(t, left); n != 2 {
+		t.Errorf("%d rows are left; want those of %s, which waits", n, waits.ID)
+	}
+}
+
 func TestAnEmptyImportIsComplete(t *testing.T) {
 	w := newFixture(t)
 	i := w.receive(t, "cli_a", "")

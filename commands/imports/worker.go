@@ -219,14 +219,26 @@ func (w *Worker) fail(ctx context.Context, client id.Client, named id.Import) er
 
 const prune = `DELETE FROM imports WHERE NOT keyed AND (ended_at < now() - $1::interval OR status = 'receiving' AND received_at < now() - $2::interval)`
 
-// prune forgets imports that ended long ago, and those that were never
-// received to their end, once their keys are destroyed.
+// left are what an import that has ended may leave behind: chunks, where a process was killed while it dropped what was not
+// received, and an erasure that was noted meanwhile.
+var left = []string{
+	`DELETE FROM import_chunks c USING imports i WHERE i.client = c.client AND i.id = c.import AND i.ended_at IS NOT NULL`,
+	`DELETE FROM import_erasures e USING imports i WHERE i.client = e.client AND i.id = e.import AND i.ended_at IS NOT NULL`,
+}
+
+// prune forgets imports that ended long ago, and those that were never received to their
+// end, once their keys are destroyed, and what others have left behind.
 func (w *Worker) prune(ctx context.Context) error {
 	if err := w.forget(ctx); err != nil {
 		return err
 	}
 	if _, err := w.Pool.Exec(ctx, prune, retentionDays*24*time.Hour, staleAfter); err != nil {
 		return fmt.Errorf("forget old imports: %w", err)
+	}
+	for _, rows := range left {
+		if _, err := w.Pool.Exec(ctx, rows); err != nil {
+			return fmt.Errorf("forget what imports have left: %w", err)
+		}
 	}
 	return nil
 }
