@@ -138,7 +138,7 @@ func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, bo
 func (s *Spool) receive(ctx context.Context, client id.Client, named id.Import, body io.Reader, maxLine int) error {
 	cut := newCutter(body, maxLine)
 	most := cmp.Or(s.MaxBytes, maxBytes)
-	for n, size := 0, int64(0); ; n++ {
+	for n, size := 0, int64(0); ; n++ { // size is as sealed: the same is compared with what may wait
 		chunk, lines, err := cut.next()
 		if err != nil {
 			return err
@@ -149,10 +149,14 @@ func (s *Spool) receive(ctx context.Context, client id.Client, named id.Import, 
 			b.Queue(jobs.Ask, client, kind)
 			return s.Pool.SendBatch(ctx, &b).Close()
 		}
-		if size += int64(len(chunk)); size > most {
-			return fault.New(fault.TooLarge, "too_large", "An import has at most %d bytes.", most)
+		sealed, err := s.Secrets.SealFor(ctx, client, string(named), chunkName(n), chunk)
+		if err != nil {
+			return err
 		}
-		if err := s.keep(ctx, client, named, n, chunk, lines); err != nil {
+		if size += int64(len(sealed)); size > most {
+			return fault.New(fault.TooLarge, "too_large", "An import has at most %d bytes once it is sealed.", most)
+		}
+		if err := s.keep(ctx, client, named, n, sealed, lines); err != nil {
 			return err
 		}
 	}
@@ -170,11 +174,7 @@ WITH open AS (
 )
 UPDATE imports SET chunks = $2 + 1, lines = lines + $3, waiting = waiting + size, received_at = now() FROM room WHERE client = $5 AND id = $1`
 
-func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n int, chunk []byte, lines int64) error {
-	sealed, err := s.Secrets.SealFor(ctx, client, string(named), chunkName(n), chunk)
-	if err != nil {
-		return err
-	}
+func (s *Spool) keep(ctx context.Context, client id.Client, named id.Import, n int, sealed []byte, lines int64) error {
 	found, err := s.room(ctx, client, keep, named, n, lines, sealed, client, cmp.Or(s.MaxBytes, maxBytes), cmp.Or(s.AllBytes, allBytes), client.Owner())
 	switch {
 	case err != nil:
