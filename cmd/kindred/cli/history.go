@@ -269,8 +269,7 @@ func loadKeys(ctx context.Context, from string) (audit.Keys, error) {
 	return audit.ParseKeys(jwks)
 }
 
-// readHeads reads heads that were kept: a JWS by itself, or JSON lines with
-// one in "head", which a proof and an export are.
+// readHeads reads heads that were kept.
 func readHeads(files []string) ([]string, error) {
 	var heads []string
 	for _, name := range files {
@@ -279,27 +278,44 @@ func readHeads(files []string) ([]string, error) {
 			return nil, err
 		}
 		defer file.Close()
-		lines := bufio.NewScanner(file)
-		lines.Buffer(nil, 4<<20)
-		for lines.Scan() {
-			line := strings.TrimSpace(lines.Text())
-			var holds struct {
-				Head string `json:"head"`
-			}
-			switch {
-			case line == "":
-			case !strings.HasPrefix(line, "{"):
-				heads = append(heads, line)
-			case json.Unmarshal([]byte(line), &holds) == nil && holds.Head != "":
-				heads = append(heads, holds.Head)
-			}
-		}
-		if err := lines.Err(); err != nil {
+		found, err := headsIn(bufio.NewReader(file))
+		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
+		heads = append(heads, found...)
 	}
 	if len(files) > 0 && len(heads) == 0 {
 		return nil, errors.New("there is no head in the files that --head names")
 	}
 	return heads, nil
+}
+
+// headsIn reads the heads of a file: a JWS a line, or objects with one in "head", however these are laid out, which a
+// proof and the lines of an export are.
+func headsIn(file *bufio.Reader) (heads []string, err error) {
+	for next, _ := file.Peek(1); len(next) > 0 && strings.Contains(" \t\r\n", string(next)); next, _ = file.Peek(1) {
+		_, _ = file.Discard(1) // it was peeked at
+	}
+	if first, _ := file.Peek(1); string(first) != "{" { // what cannot be read fails below
+		lines := bufio.NewScanner(file)
+		for lines.Scan() {
+			if line := strings.TrimSpace(lines.Text()); line != "" {
+				heads = append(heads, line)
+			}
+		}
+		return heads, lines.Err()
+	}
+	for objects := json.NewDecoder(file); ; {
+		var holds struct {
+			Head string `json:"head"`
+		}
+		if err := objects.Decode(&holds); errors.Is(err, io.EOF) {
+			return heads, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if holds.Head != "" {
+			heads = append(heads, holds.Head)
+		}
+	}
 }

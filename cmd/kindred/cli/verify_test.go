@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,5 +31,31 @@ func TestWhatAnExportSaysIsNoCommandToATerminal(t *testing.T) {
 	}
 	if said := out.String(); !strings.Contains(said, `evt_\x1b]0;owned`) || strings.ContainsAny(said, "\x1b\a") {
 		t.Errorf("%q", said)
+	}
+}
+
+func TestAHeadIsFoundHoweverItWasKept(t *testing.T) {
+	t.Parallel()
+	for what, kept := range map[string]struct {
+		text  string
+		heads []string
+	}{
+		"a JWS":                           {"a.b.c", []string{"a.b.c"}},
+		"several":                         {"a.b.c\r\n\n d.e.f \n", []string{"a.b.c", "d.e.f"}},
+		"a proof":                         {`{"head":"a.b.c","size":2}` + "\n", []string{"a.b.c"}},
+		"a proof as jq prints it":         {"\n {\n  \"head\": \"a.b.c\",\n  \"size\": 2\n}\n", []string{"a.b.c"}},
+		"an export":                       {`{"ordinal":0}` + "\n" + `{"head":"a.b.c"}` + "\n", []string{"a.b.c"}},
+		"no head":                         {`{"size":2}`, nil},
+		"an empty file":                   {"", nil},
+		"a proof that was not kept whole": {`{"head":"a.b.c","size`, nil},
+	} {
+		path := filepath.Join(t.TempDir(), "kept")
+		if err := os.WriteFile(path, []byte(kept.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		found, err := readHeads([]string{path})
+		if !slices.Equal(found, kept.heads) || (err == nil) != (len(kept.heads) > 0) {
+			t.Errorf("%s: got %q, %v; want %q", what, found, err, kept.heads)
+		}
 	}
 }
