@@ -245,7 +245,7 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 		}
 		return n
 	}
-	for _, table := range []string{"idempotency", "feed_snapshots", "request_log"} {
+	for _, table := range []string{"idempotency", "feed_snapshots", "request_log", "api_key_uses"} {
 		testkit.Eventually(t, table+" has some of it", func() bool { return count(`SELECT count(*) FROM `+table+` WHERE client = $1`) > 0 })
 	}
 
@@ -277,7 +277,7 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	})
 	testkit.Eventually(t, "no read model has it", func() bool {
 		left := 0
-		for _, table := range append(tablesWithClients(t, db), "idempotency", "feed_snapshots", "request_log", "request_omissions", "match_queue", "match_sweeps", "dispatch_clients") {
+		for _, table := range append(tablesWithClients(t, db), "idempotency", "feed_snapshots", "request_log", "request_omissions", "match_queue", "match_sweeps", "dispatch_clients", "api_key_uses") {
 			left += count(`SELECT count(*) FROM ` + table + ` WHERE client = $1`)
 		}
 		return left == 0

@@ -55,6 +55,11 @@ func (APIKeys) Wants(t string) bool { return strings.HasPrefix(t, "api_key.") }
 // Version of the read model's tables.
 func (APIKeys) Version() int { return 3 }
 
+// Options of the read model. With a client goes when its keys were last used.
+func (APIKeys) Options() projector.Options {
+	return projector.Options{AlsoForgets: []string{"public.api_key_uses"}}
+}
+
 // Schema of the read model.
 func (APIKeys) Schema() string {
 	return `
