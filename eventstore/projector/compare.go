@@ -33,10 +33,12 @@ func (r *Runner) CatchUp(ctx context.Context, p Projection, report func(Rebuildi
 	return nil
 }
 
-// A client's part that is being replaced may be behind the model's place.
+// A client's part that is being replaced may be behind the model's place, and one that was deleted
+// has rows that are yet to go.
 const selectPlaces = `
 SELECT position, events FROM checkpoints c
-WHERE name = ANY($1) AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = c.name AND q.paused)`
+WHERE name = ANY($1) AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = c.name AND q.paused)
+	AND NOT EXISTS (SELECT FROM public.deletions d WHERE d.projection = c.name)`
 
 // Snapshot begins a transaction that sees all read models as of a moment. It waits, for
 // as long as that takes, until as much was copied, built and compared.

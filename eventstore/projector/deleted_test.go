@@ -96,3 +96,38 @@ func TestTheRowsOfAClientThatStoppedAreDeletedWithIt(t *testing.T) {
 		t.Errorf("of the other client, which has stopped, too, %d rows are left", n)
 	}
 }
+
+// The rows of a deleted client that are yet to go are no difference: they are waited for, and nobody compares them.
+func TestWhatIsBeingDeletedIsNotCompared(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	stop := background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	w.rename(t, acme, "goes")
+	data, err := json.Marshal(map[string]any{"client_id": acme, "parent_id": bolt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.append(t, acme, "client.deleted", 1, data)
+	w.passed(t, projector.ID(names{}), w.rename(t, bolt, "stays"))
+	testkit.Eventually(t, "the client's rows are deleted", func() bool { return w.one(t, `SELECT count(*) FROM deletions`) == 0 })
+	stop()
+	if _, err := w.pool.Exec(t.Context(), `INSERT INTO deletions VALUES ('cli_acme', 'names_2')`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.pool.Exec(t.Context(), `INSERT INTO renamings VALUES ('-', 'cli_acme', 'yet to go')`); err != nil {
+		t.Fatal(err)
+	}
+	err = pgx.BeginTxFunc(t.Context(), w.pool, projector.Snapshot, func(tx pgx.Tx) error {
+		if _, same, err := projector.Places(t.Context(), tx, []projector.ReadModel{names{}}); same || err != nil {
+			t.Errorf("it can be compared with another kindred's: %t, %v", same, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, err := w.builder().Verify(t.Context(), names{}, nil, func(d projector.Difference) { t.Errorf("%+v", d) })
+	if err != nil || checked.Rows != 1 {
+		t.Errorf("%+v, %v", checked, err)
+	}
+}

@@ -79,11 +79,11 @@ func (r *Runner) verifyUnder(ctx context.Context, m ReadModel, l lease, report f
 const (
 	// limit: models | time that `projections verify` waits for the live model and its slow clients | {liveWithin}
 	liveWithin = 5 * time.Minute
-	selectLive = `SELECT position, EXISTS (` + selectSlow + `) FROM checkpoints WHERE name = $1`
+	selectLive = `SELECT position, EXISTS (` + selectSlow + `) OR EXISTS (` + nextDeletion + `) FROM checkpoints WHERE name = $1`
 )
 
-// awaitLive waits until the live model has passed a position, and no client of it is slow.
-// Where no process leads it any more, this one does meanwhile.
+// awaitLive waits until the live model has passed a position, no client of it is slow, and no
+// rows of one that was deleted are yet to go. Where no process leads it any more, this one does meanwhile.
 func (r *Runner) awaitLive(ctx context.Context, m ReadModel, position eventstore.Position) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, liveWithin, errBehind)
 	defer cancel()
@@ -96,13 +96,13 @@ func (r *Runner) awaitLive(ctx context.Context, m ReadModel, position eventstore
 	var rest backoff.Backoff
 	for begun := false; ; begun = true {
 		var at eventstore.Position
-		var slow bool
-		switch err := r.Pool.QueryRow(ctx, selectLive, ID(m)).Scan(&at, &slow); {
+		var busy bool
+		switch err := r.Pool.QueryRow(ctx, selectLive, ID(m)).Scan(&at, &busy); {
 		case errors.Is(err, pgx.ErrNoRows):
 			return errBehind // it has never served
 		case err != nil:
 			return cmp.Or(context.Cause(ctx), err)
-		case at >= position && !slow:
+		case at >= position && !busy:
 			return nil
 		}
 		if !begun {
