@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	kindred "kindred/sdk/go"
 )
@@ -50,6 +52,35 @@ type transport struct {
 	api   http.Handler
 	from  *http.Request
 	calls *calls
+	conn  *connection // whose deadlines the API moves; nil: none
+}
+
+// connection is a browser's, for as long as its page is made: it is then for the next request.
+type connection struct {
+	of *http.ResponseController
+
+	mu   sync.Mutex
+	over bool
+}
+
+// move sets a deadline, unless the page is made.
+func (c *connection) move(set func(*http.ResponseController, time.Time) error, to time.Time) error {
+	if c == nil {
+		return http.ErrNotSupported
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return net.ErrClosed
+	}
+	return set(c.of, to)
+}
+
+// end says that the page is made.
+func (c *connection) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
 }
 
 // RoundTrip implements [http.RoundTripper]. The body can be read while the API writes it.
@@ -65,7 +96,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		inner.Body = http.NoBody
 	}
 	body, writes := io.Pipe()
-	w := &response{header: http.Header{}, body: writes, begun: make(chan struct{})}
+	w := &response{header: http.Header{}, body: writes, begun: make(chan struct{}), conn: t.conn}
 	go func() {
 		defer func() {
 			if p := recover(); p != nil { // the API has logged it, and cut the answer
@@ -112,6 +143,7 @@ type response struct {
 	status int
 	sent   http.Header
 	failed error
+	conn   *connection
 }
 
 func (w *response) Header() http.Header { return w.header }
@@ -136,6 +168,17 @@ func (w *response) Write(p []byte) (int, error) {
 // Flush implements [http.Flusher]: what is written is read at once.
 func (w *response) Flush() { w.WriteHeader(http.StatusOK) }
 
+// SetReadDeadline lets the API give each piece of a file its time: the server gives all of a
+// request 15 s.
+func (w *response) SetReadDeadline(to time.Time) error {
+	return w.conn.move((*http.ResponseController).SetReadDeadline, to)
+}
+
+// SetWriteDeadline is SetReadDeadline for what is downloaded, of which all has a minute.
+func (w *response) SetWriteDeadline(to time.Time) error {
+	return w.conn.move((*http.ResponseController).SetWriteDeadline, to)
+}
+
 func (w *response) fail(err error) {
 	w.once.Do(func() {
 		w.failed = err
@@ -146,8 +189,14 @@ func (w *response) fail(err error) {
 
 // client calls the API with a token, or without one for what is open to all.
 func (s *Console) client(r *http.Request, made *calls, token string) (*kindred.Client, error) {
-	return kindred.New(kindred.Config{
-		Token: token, BaseURL: "http://localhost", MaxRetries: -1,
-		HTTPClient: &http.Client{Transport: transport{s.API, r, made}},
-	})
+	return clientOf(transport{s.API, r, made, nil}, token)
+}
+
+// streaming calls the API with what the browser sends for as long as that takes.
+func (p *page) streaming() (*kindred.Client, error) {
+	return clientOf(transport{p.API, p.r, p.calls, p.conn}, p.token)
+}
+
+func clientOf(t transport, token string) (*kindred.Client, error) {
+	return kindred.New(kindred.Config{Token: token, BaseURL: "http://localhost", MaxRetries: -1, HTTPClient: &http.Client{Transport: t}})
 }

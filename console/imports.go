@@ -16,7 +16,11 @@ func (p *page) importUsers() error {
 	if err != nil {
 		return p.again(err, p.users)
 	}
-	begun, err := p.api.Users.ImportLater(p.r.Context(), file, kindred.ImportUsersParams{}, options...)
+	api, err := p.streaming()
+	if err != nil {
+		return err
+	}
+	begun, err := api.Users.ImportLater(p.r.Context(), file, kindred.ImportUsersParams{}, options...)
 	if err != nil {
 		return p.again(err, p.users)
 	}
@@ -34,7 +38,11 @@ func (p *page) previewImport() error {
 	if err != nil {
 		return p.again(err, p.users)
 	}
-	found, err := p.api.Users.PreviewImport(p.r.Context(), file, options...)
+	api, err := p.streaming()
+	if err != nil {
+		return err
+	}
+	found, err := api.Users.PreviewImport(p.r.Context(), file, options...)
 	_, _ = io.CopyN(io.Discard, file, largestUnread) // else the browser is cut off while it sends
 	if err != nil {
 		return p.again(err, p.users)

@@ -23,6 +23,7 @@ type page struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	calls *calls
+	conn  *connection // of the browser
 	who   identity
 	token string
 	api   *kindred.Client
@@ -164,7 +165,8 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 
 // serve finds who asks for a page, and makes it.
 func (s *Console) serve(w http.ResponseWriter, r *http.Request, do func(*page) error) (*page, error) {
-	p := &page{Console: s, w: w, r: r, calls: &calls{}}
+	p := &page{Console: s, w: w, r: r, calls: &calls{}, conn: &connection{of: http.NewResponseController(w)}}
+	defer p.conn.end()
 	err := p.identify()
 	if err == nil {
 		err = p.ofThisClient(p.form("key"))
