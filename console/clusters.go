@@ -57,7 +57,7 @@ func (p *page) clusters() error {
 	if err != nil {
 		return err
 	}
-	runs, _, err := collect(p.api.Clusters.ListClusteringRuns(ctx, kindred.ListClusteringRunsParams{ConsentLayerID: layer.ID, SegmentID: kept}), allOf)
+	runs, err := latest(p.api.Clusters.ListClusteringRuns(ctx, kindred.ListClusteringRunsParams{ConsentLayerID: layer.ID, SegmentID: kept, Limit: new(int64(allOf))}), allOf)
 	if err != nil {
 		return err
 	}
@@ -84,12 +84,12 @@ func (p *page) clusters() error {
 	people := int64(0)
 	for _, c := range all {
 		one := row{Cluster: c, New: c.FirstRunID == c.ClusteringRunID && done > 1}
-		drift, err := p.api.Clusters.ListDriftPage(ctx, c.ID, kindred.ListClusterDriftParams{Limit: new(int64(100))})
+		drift, err := latest(p.api.Clusters.ListDrift(ctx, c.ID, kindred.ListClusterDriftParams{Limit: new(int64(allOf))}), 1)
 		if err != nil {
 			return err
 		}
-		if n := len(drift.Data); n > 0 {
-			one.Drift = &drift.Data[n-1]
+		if len(drift) > 0 {
+			one.Drift = &drift[0]
 		}
 		people += c.ClusterSize
 		rows = append(rows, one)
@@ -316,7 +316,7 @@ func (p *page) cluster() error {
 	if err != nil {
 		return err
 	}
-	drift, _, err := collect(p.api.Clusters.ListDrift(ctx, one.ID, kindred.ListClusterDriftParams{}), allOf)
+	drift, err := latest(p.api.Clusters.ListDrift(ctx, one.ID, kindred.ListClusterDriftParams{Limit: new(int64(allOf))}), allOf)
 	if err != nil {
 		return err
 	}

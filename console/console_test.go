@@ -416,3 +416,35 @@ func TestWhatASensitiveTraitIsAllowedByIsALink(t *testing.T) {
 		t.Errorf("%s, not %s", got, want)
 	}
 }
+
+// A list begins with the oldest: what is the latest stands at its end, however long it is.
+func TestTheLatestOfManyRunsIsShown(t *testing.T) {
+	t.Parallel()
+	world := full("Acme").plus(made{"/api/v1/clustering_runs/run_new/map": refusal{Status: http.StatusConflict, Code: "run_not_current"}, "/api/v1/clustering_runs/run_new/flow": kindred.ClusteringFlow{}})
+	longAgo, lately := ago(2000*time.Hour), ago(time.Hour)
+	runs, drifts := make([]kindred.ClusteringRun, allOf), make([]kindred.ClusterDrift, allOf)
+	for i := range allOf {
+		runs[i], drifts[i] = kindred.ClusteringRun{ID: "run_old", Status: kindred.RunStatusCompleted, CreatedAt: longAgo}, kindred.ClusterDrift{At: longAgo, Severity: "none"}
+	}
+	pages, more := pagesOf(t), new("more")
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next := made{}
+		switch first := r.URL.Query().Get("cursor") == ""; {
+		case strings.HasSuffix(r.URL.Path, "/clustering_runs") && first:
+			next[r.URL.Path] = kindred.ClusteringRunList{Data: runs, NextCursor: more}
+		case strings.HasSuffix(r.URL.Path, "/clustering_runs"):
+			next[r.URL.Path] = kindred.ClusteringRunList{Data: []kindred.ClusteringRun{{ID: "run_new", Status: kindred.RunStatusCompleted, CreatedAt: lately}}}
+		case strings.HasSuffix(r.URL.Path, "/drift") && first:
+			next[r.URL.Path] = kindred.ClusterDriftList{Data: drifts, NextCursor: more}
+		case strings.HasSuffix(r.URL.Path, "/drift"):
+			next[r.URL.Path] = kindred.ClusterDriftList{Data: []kindred.ClusterDrift{{At: lately, Severity: "major"}}}
+		}
+		world.plus(next).ServeHTTP(w, r)
+	})
+	for path, want := range map[string]string{"clusters": "/console/runs/run_new", "clusters/clu_1": stamp(lately, time.UTC)} {
+		page := rendered(t, pages, api, http.MethodGet, path, "")
+		if !strings.Contains(page, want) || !strings.Contains(page, say("cluster.severity_major")) {
+			t.Errorf("%s: %s", path, page)
+		}
+	}
+}

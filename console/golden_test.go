@@ -92,7 +92,7 @@ func pagesOf(t *testing.T) http.Handler {
 type madeKey struct{}
 
 // rendered is a page of a world, as who looks at it gets it.
-func rendered(t *testing.T, pages http.Handler, world made, method, path, form string) string {
+func rendered(t *testing.T, pages, world http.Handler, method, path, form string) string {
 	t.Helper()
 	r := httptest.NewRequest(method, Path+path, strings.NewReader(form))
 	if form != "" {

@@ -408,6 +408,20 @@ func collect[T any](list func(func(T, error) bool), most int) (found []T, more b
 	return found, false, nil
 }
 
+// latest takes the last of a list that begins with the oldest, up to a bound, in its order.
+func latest[T any](list func(func(T, error) bool), most int) (found []T, err error) {
+	for one, failed := range list {
+		if failed != nil {
+			return nil, failed
+		}
+		if len(found) == 2*most {
+			found = slices.Delete(found, 0, most)
+		}
+		found = append(found, one)
+	}
+	return found[max(0, len(found)-most):], nil
+}
+
 // has says whether the token may do something; admin implies read, write and webhooks.
 func (i identity) has(scope string) bool {
 	return slices.Contains(i.Scopes, scope) || slices.Contains(i.Scopes, "admin") && slices.Contains([]string{"read", "write", "webhooks"}, scope)
