@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"math"
@@ -445,6 +446,27 @@ func TestTheLatestOfManyRunsIsShown(t *testing.T) {
 		page := rendered(t, pages, api, http.MethodGet, path, "")
 		if !strings.Contains(page, want) || !strings.Contains(page, say("cluster.severity_major")) {
 			t.Errorf("%s: %s", path, page)
+		}
+	}
+}
+
+// A rule that is tried under a layer names those who grant it.
+func TestARuleIsTriedUnderTheLayerThatWasChosen(t *testing.T) {
+	t.Parallel()
+	pages := pagesOf(t)
+	var asked kindred.RuleToPreview
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/rules/preview" {
+			if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+				t.Error(err)
+			}
+		}
+		full("Acme").ServeHTTP(w, r)
+	})
+	for _, layer := range []string{"", "lay_1"} {
+		page := rendered(t, pages, api, http.MethodGet, "segments?preview=1&rule=true&layer="+layer, "")
+		if asked.Rule != "true" || deref(asked.ConsentLayerID) != layer {
+			t.Errorf("under %q it is tried under %v: %s", layer, deref(asked.ConsentLayerID), page)
 		}
 	}
 }

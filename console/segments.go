@@ -43,7 +43,11 @@ func (p *page) segments() error {
 	case drawLater != "":
 		data["Later"] = drawLater
 	default:
-		preview, err := p.api.Segments.PreviewRule(p.r.Context(), kindred.RuleToPreview{Rule: text, ConsentLayerID: p.optional("layer")})
+		question := kindred.RuleToPreview{Rule: text}
+		if layer := asked.Get("layer"); layer != "" {
+			question.ConsentLayerID = &layer
+		}
+		preview, err := p.api.Segments.PreviewRule(p.r.Context(), question)
 		refused := problemOf(err)
 		switch {
 		case err == nil:
