@@ -470,3 +470,29 @@ func TestARuleIsTriedUnderTheLayerThatWasChosen(t *testing.T) {
 		}
 	}
 }
+
+// To an admin sessions are listed of all members, and its own may stand behind hundreds.
+func TestSigningOutEndsTheSessionAmongMany(t *testing.T) {
+	t.Parallel()
+	others, ended := make([]kindred.Session, allOf), ""
+	for i := range others {
+		others[i].ID = "ses_other"
+	}
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		const sessions = "/api/v1/clients/cli_1/sessions"
+		world := base(kindred.RoleOwner, "Acme", "admin").plus(made{sessions: kindred.SessionList{Data: others, NextCursor: new("more")}})
+		if r.URL.Query().Get("cursor") != "" {
+			world[sessions] = kindred.SessionList{Data: []kindred.Session{{ID: "ses_own", Current: true}}}
+		}
+		if r.Method == http.MethodDelete {
+			ended = r.URL.Path
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		world.ServeHTTP(w, r)
+	})
+	page := rendered(t, pagesOf(t), api, http.MethodPost, "sign-out", "key=KEY")
+	if !strings.HasPrefix(page, "303 /console/sign-in") || !strings.HasSuffix(ended, "/ses_own") {
+		t.Errorf("it ended %q: %s", ended, page)
+	}
+}

@@ -172,15 +172,15 @@ func (p *page) doSignOut() error {
 			return err
 		}
 	}
-	sessions, _, err := collect(p.api.Members.ListSessions(p.r.Context(), kindred.ListSessionsParams{}), allOf)
-	if err != nil {
-		return err
-	}
-	for _, one := range sessions {
+	for one, err := range p.api.Members.ListSessions(p.r.Context(), kindred.ListSessionsParams{Limit: new(int64(allOf))}) { // all of the client's, to an admin
+		if err != nil {
+			return err
+		}
 		if one.Current {
 			if err := p.api.Members.RevokeSession(p.r.Context(), one.ID); err != nil {
 				return err
 			}
+			break
 		}
 	}
 	p.signOut()
