@@ -83,11 +83,14 @@ func (c *connection) end() {
 	c.over = true
 }
 
+// forwarding are the headers by which the API knows that a proxy stands between.
+var forwarding = []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"}
+
 // RoundTrip implements [http.RoundTripper]. The body can be read while the API writes it.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	inner := r.Clone(r.Context())
 	inner.RemoteAddr, inner.RequestURI, inner.Host = t.from.RemoteAddr, r.URL.RequestURI(), t.from.Host
-	for _, name := range []string{"X-Forwarded-For", "Forwarded"} {
+	for _, name := range forwarding {
 		if values := t.from.Header.Values(name); len(values) > 0 {
 			inner.Header[http.CanonicalHeaderKey(name)] = values
 		}

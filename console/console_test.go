@@ -496,3 +496,22 @@ func TestSigningOutEndsTheSessionAmongMany(t *testing.T) {
 		t.Errorf("it ended %q: %s", ended, page)
 	}
 }
+
+// A proxy that is not trusted hides nobody: whoever comes through it may not pass for this machine itself.
+func TestTheAPIHearsOfAProxy(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
+		heard := ""
+		api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			heard = r.Header.Get(name)
+			base(kindred.RoleOwner, "Acme", "admin").ServeHTTP(w, r)
+		})
+		r := httptest.NewRequest(http.MethodPost, "/console/sign-up", strings.NewReader("email=a%40b.c&password=x&company_name=Acme"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set(name, "192.0.2.1")
+		pagesOf(t).ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithValue(r.Context(), madeKey{}, api)))
+		if heard != "192.0.2.1" {
+			t.Errorf("%s is kept from the API", name)
+		}
+	}
+}
