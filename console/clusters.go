@@ -279,21 +279,18 @@ func (p *page) run() error {
 	if run.EndedAt == nil {
 		p.w.Header().Set("Refresh", "1")
 	}
-	layer, err := p.api.Consent.GetLayer(p.r.Context(), run.ConsentLayerID)
-	if err != nil {
-		return err
-	}
 	var took time.Duration
 	if run.StartedAt != nil && run.EndedAt != nil {
 		took = run.EndedAt.Sub(*run.StartedAt)
 	}
-	data := map[string]any{"Run": run, "Layer": layer, "Took": took}
+	data := map[string]any{"Run": run, "Took": took}
+	if data["Layer"], err = there(p.api.Consent.GetLayer(p.r.Context(), run.ConsentLayerID)); err != nil {
+		return err
+	}
 	if run.SegmentID != nil {
-		segment, err := p.api.Segments.Get(p.r.Context(), *run.SegmentID)
-		if err != nil && problemOf(err).Status != http.StatusNotFound {
+		if data["Segment"], err = there(p.api.Segments.Get(p.r.Context(), *run.SegmentID)); err != nil {
 			return err
 		}
-		data["Segment"] = segment
 	}
 	return p.show("run", "Clusters", say("titles.run"), data)
 }

@@ -448,7 +448,10 @@ func goldenPages() map[string]golden {
 			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceSegments, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusDraft, CreatedAt: ago(time.Hour),
 			Segments: &kindred.SegmentAudience{ConsentLayerID: new("lay_1"), AnyOf: []string{"seg_2"}, NoneOf: []string{"seg_3"}},
 		}}), "campaigns/cam_1", ""},
-		"clusters-kept": {"clusters", full("Acme"), "clusters?segment=seg_2", ""},
+		"clusters-kept":    {"clusters", full("Acme"), "clusters?segment=seg_2", ""},
+		"run-retired":      {"run", full("Acme").plus(made{"/api/v1/consent_layers/lay_1": refusal{Status: 404, Code: "consent_layer_unknown"}}), "runs/run_1", ""},
+		"segment-retired":  {"segment", full("Acme").plus(made{"/api/v1/segments/seg_1": kindred.Segment{ID: "seg_1", Name: "Acme", Rule: `traits.age > 30`, State: "blocked", ConsentLayerID: new("lay_1"), CreatedAt: ago(72 * time.Hour)}, "/api/v1/consent_layers/lay_1": refusal{Status: 404, Code: "consent_layer_unknown"}}), "segments/seg_1", ""},
+		"segments-retired": {"segments", full("Acme").plus(made{"/api/v1/rules/preview": refusal{Status: 404, Code: "consent_layer_unknown", Detail: "There is no such consent layer."}}), "segments?preview=1&rule=true&layer=lay_9", ""},
 		"run-kept": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{
 			ID: "run_1", ConsentLayerID: "lay_1", SegmentID: new("seg_2"), Status: "failed", CreatedAt: ago(time.Hour), EndedAt: new(ago(time.Minute)), ErrorCode: new("not_enough_users"), ErrorDetails: new("There are 12 users."),
 		}}), "runs/run_1", ""},

@@ -422,6 +422,14 @@ func latest[T any](list func(func(T, error) bool), most int) (found []T, err err
 	return found[max(0, len(found)-most):], nil
 }
 
+// there is what was found; nil where there is no such thing any more.
+func there[T any](found *T, err error) (*T, error) {
+	if err != nil && problemOf(err).Status == http.StatusNotFound {
+		return nil, nil //nolint:nilnil // the page says so
+	}
+	return found, err
+}
+
 // has says whether the token may do something; admin implies read, write and webhooks.
 func (i identity) has(scope string) bool {
 	return slices.Contains(i.Scopes, scope) || slices.Contains(i.Scopes, "admin") && slices.Contains([]string{"read", "write", "webhooks"}, scope)

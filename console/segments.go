@@ -52,7 +52,7 @@ func (p *page) segments() error {
 		switch {
 		case err == nil:
 			data["Preview"] = preview
-		case refused.Field("rule") != "":
+		case refused.Field("rule") != "", refused.Code == kindred.CodeConsentLayerUnknown: // it was retired since
 			p.refused = refused
 		default:
 			return err
@@ -80,11 +80,9 @@ func (p *page) segment() error {
 	}
 	data := map[string]any{"Segment": segment, "ETag": p.etag(read)}
 	if segment.ConsentLayerID != nil {
-		layer, err := p.api.Consent.GetLayer(ctx, *segment.ConsentLayerID)
-		if err != nil && problemOf(err).Status != http.StatusNotFound {
+		if data["Layer"], err = there(p.api.Consent.GetLayer(ctx, *segment.ConsentLayerID)); err != nil {
 			return err
 		}
-		data["Layer"] = layer
 	}
 	if err := p.told(data, segment); err != nil {
 		return err
