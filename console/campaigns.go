@@ -207,6 +207,10 @@ func (p *page) campaign() error {
 	if err != nil {
 		return err
 	}
+	now, err := p.clock()
+	if err != nil {
+		return err
+	}
 	interval := p.r.URL.Query().Get("interval")
 	if interval == "" {
 		interval = "day"
@@ -232,7 +236,7 @@ func (p *page) campaign() error {
 		total += float64(i.SpentMinor) / unit
 		spent.Series[0].Values = append(spent.Series[0].Values, total)
 	}
-	spent.Series = append(spent.Series, evenPace(one, came.Series, interval, unit, p.Now())...)
+	spent.Series = append(spent.Series, evenPace(one, came.Series, interval, unit, now)...)
 	shown.Description = say("campaign.impressions_clicks_conversions", number(came.Impressions), number(came.Clicks), number(came.Conversions))
 	spent.Title = say("campaign.spent_so_far_by", interval)
 	spent.Description = say("campaign.of", money(came.SpentMinor, one.Currency), money(one.BudgetMinor, one.Currency))
@@ -251,7 +255,7 @@ func (p *page) campaign() error {
 	return p.show("campaign", "Campaigns", one.Name, map[string]any{
 		"Segments": segments, "Audience": of, "ETag": p.etag(read),
 		"Campaign": one, "Analytics": came, "Shown": shown, "Spent": spent, "Interval": interval, "Clusters": clusters,
-		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": p.expected(one),
+		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": expected(one, now),
 	})
 }
 
@@ -277,11 +281,11 @@ func evenPace(c *kindred.Campaign, intervals []kindred.AnalyticsInterval, interv
 
 // expected is the share of the budget that an even pace has spent by now; -1 where the
 // campaign has no end.
-func (p *page) expected(c *kindred.Campaign) float64 {
+func expected(c *kindred.Campaign, now time.Time) float64 {
 	if c.StartedAt == nil || c.EndsAt == nil || !c.EndsAt.After(*c.StartedAt) {
 		return -1
 	}
-	return min(max(float64(p.Now().Sub(*c.StartedAt))/float64(c.EndsAt.Sub(*c.StartedAt)), 0), 1)
+	return min(max(float64(now.Sub(*c.StartedAt))/float64(c.EndsAt.Sub(*c.StartedAt)), 0), 1)
 }
 
 func (p *page) changeCampaign() error {

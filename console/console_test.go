@@ -515,3 +515,29 @@ func TestTheAPIHearsOfAProxy(t *testing.T) {
 		}
 	}
 }
+
+// The clock of a sandbox may be years ahead: its pages go by that, as what happens in it does.
+func TestTheFiguresOfASandboxGoByItsClock(t *testing.T) {
+	t.Parallel()
+	ahead := now.AddDate(3, 0, 0)
+	campaign := kindred.Campaign{ID: "cam_1", Currency: "EUR", BudgetMinor: 1000, Status: kindred.CampaignStatusRunning, StartedAt: new(ahead.Add(-time.Hour)), EndsAt: new(ahead.Add(3 * time.Hour))}
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		world := base(kindred.RoleOwner, "Staging", "admin").plus(made{
+			"/api/v1/clients/cli_1/clock": kindred.Clock{Now: ahead}, "/api/v1/campaigns/cam_1": campaign, "/api/v1/campaigns/cam_1/analytics": kindred.CampaignAnalytics{},
+		})
+		if from, err := time.Parse(time.RFC3339, r.URL.Query().Get("from")); err == nil && ahead.Sub(from) > 2*days*24*time.Hour {
+			world["/api/v1/statistics"] = refusal{Status: http.StatusUnprocessableEntity, Code: "invalid", Errors: []kindred.FieldError{{Pointer: "from", Detail: "begins more than 1000 intervals"}}}
+		}
+		world.ServeHTTP(w, r)
+	})
+	for path, want := range map[string]string{"": "Overview", "campaigns/cam_1": "25 %"} {
+		r := httptest.NewRequest(http.MethodGet, Path+path, nil)
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		r.AddCookie(&http.Cookie{Name: sandboxCookie, Value: "cli_1"})
+		w := httptest.NewRecorder()
+		pagesOf(t).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, api)))
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%q: %d %s", path, w.Code, w.Body)
+		}
+	}
+}

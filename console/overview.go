@@ -49,11 +49,11 @@ func (p *page) overview() error {
 	})
 }
 
-// daily reads a metric of the last days, and of as many before: a value a day, the newest
+// daily reads a metric of the days up to today, and of as many before: a value a day, the newest
 // last.
-func (p *page) daily(metric kindred.StatisticMetric) (before, now []kindred.StatisticEntry, err error) {
+func (p *page) daily(today time.Time, metric kindred.StatisticMetric) (before, now []kindred.StatisticEntry, err error) {
 	zone := zoneOf(p.r)
-	today := p.Now().In(zone)
+	today = today.In(zone)
 	first := time.Date(today.Year(), today.Month(), today.Day()-2*days+1, 0, 0, 0, 0, zone)
 	found, err := p.api.Overview.GetStatistics(p.r.Context(), kindred.GetStatisticsParams{
 		Metric: metric, Interval: kindred.StatisticIntervalDay, From: first, Timezone: zone.String(),
@@ -77,19 +77,23 @@ func (p *page) daily(metric kindred.StatisticMetric) (before, now []kindred.Stat
 
 // figures are the cards of the overview, and the deliveries by day.
 func (p *page) figures() (cards []card, deliveries chart.Data, err error) {
-	userBefore, userNow, err := p.daily(kindred.StatisticMetricUsers)
+	today, err := p.clock()
 	if err != nil {
 		return nil, deliveries, err
 	}
-	matchBefore, matchNow, err := p.daily(kindred.StatisticMetricMatches)
+	userBefore, userNow, err := p.daily(today, kindred.StatisticMetricUsers)
 	if err != nil {
 		return nil, deliveries, err
 	}
-	sentBefore, sentNow, err := p.daily(kindred.StatisticMetricDeliveries)
+	matchBefore, matchNow, err := p.daily(today, kindred.StatisticMetricMatches)
 	if err != nil {
 		return nil, deliveries, err
 	}
-	spentBefore, spentNow, err := p.daily(kindred.StatisticMetricSpend)
+	sentBefore, sentNow, err := p.daily(today, kindred.StatisticMetricDeliveries)
+	if err != nil {
+		return nil, deliveries, err
+	}
+	spentBefore, spentNow, err := p.daily(today, kindred.StatisticMetricSpend)
 	if err != nil {
 		return nil, deliveries, err
 	}

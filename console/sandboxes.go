@@ -35,6 +35,15 @@ func (p *page) sandboxes() (s sandboxes, err error) {
 	return s, err
 }
 
+// clock is what the client's clock says: that of a sandbox may be years ahead.
+func (p *page) clock() (time.Time, error) {
+	if !p.who.Sandbox {
+		return p.Now(), nil
+	}
+	clock, err := p.api.Sandboxes.GetClock(p.r.Context())
+	return clock.Now, err
+}
+
 func (p *page) createSandbox() error {
 	days, err := p.whole("days")
 	if err != nil {
