@@ -113,7 +113,7 @@ func (e *edge) admission(next http.Handler) *admission {
 
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &recorder{ResponseWriter: w}
-	if c := a.class(r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Values("Accept")); c != nil {
+	if c := a.class(r.Method, r.URL.EscapedPath(), r.URL.RawQuery, r.Header.Values("Accept")); c != nil {
 		rec.place = place{class: c, client: a.edge.clientOf(r.Header["Authorization"], r.RemoteAddr, r.Header[headerForwardedFor])}
 		if c.toleratedFor > 0 {
 			ctx, end := context.WithCancel(r.Context())

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -219,6 +220,23 @@ func TestEachRequestHasItsClass(t *testing.T) {
 		path, query, _ := strings.Cut(tt.path, "?")
 		if got := name[a.class(tt.method, path, query, tt.accept)]; got != tt.want {
 			t.Errorf("%s %s of who accepts %q: %s; want %s", tt.method, tt.path, tt.accept, got, tt.want)
+		}
+	}
+}
+
+// A route is found by the path as it was sent, in which a slash of an id is escaped: so is the class.
+func TestASlashOfAnIDDividesNoPath(t *testing.T) {
+	t.Parallel()
+	a := Handler(nil, Options{Metrics: prometheus.NewRegistry()}).(*admission)
+	var got *class
+	a.next = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { got = w.(*recorder).class })
+	for path, want := range map[string]*class{
+		"/api/v1/users/ext:shop%2F7": a.lookUps, "/api/v1/segments/seg_1/members": nil, "/api/v1/segments/seg_1%2Fmembers": a.reads,
+	} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("Accept", mediaCSV)
+		if a.ServeHTTP(httptest.NewRecorder(), r); got != want {
+			t.Errorf("%s takes a place of %v, not of %v", path, got, want)
 		}
 	}
 }
