@@ -51,6 +51,13 @@ func asked(ctx context.Context) (client id.Client, eventual bool) {
 	return httpapi.PrincipalFrom(ctx).Client, httpapi.CallFrom(ctx).Eventual
 }
 
+// eventually is the context of a request that waits for no more of its client's writes.
+func eventually(ctx context.Context) context.Context {
+	call := httpapi.CallFrom(ctx)
+	call.Eventual = true
+	return httpapi.With(ctx, httpapi.PrincipalFrom(ctx), call)
+}
+
 // list answers with a page of a list: what find finds from where the page before ended, in
 // the words of the contract as body writes them. place is where an item stands in the list.
 func list[M, C any](

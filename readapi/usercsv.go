@@ -91,9 +91,10 @@ func (a *API) traitsOf(ctx context.Context, p httpapi.ListUsersParams) ([]string
 // eachUser reads all users that a list holds, page by page.
 func (a *API) eachUser(ctx context.Context, p httpapi.ListUsersParams, take func(projections.User, map[string]json.RawMessage) error) error {
 	p.Limit = new(httpapi.Limit(usersWritten))
+	now, later := ctx, eventually(ctx)
 	for more := true; more; more = p.Cursor != nil {
 		var found []projections.User
-		if err := fault.Await(ctx, func(ctx context.Context) (err error) { // the edge repeats no streams
+		if err := fault.Await(now, func(ctx context.Context) (err error) { // the edge repeats no streams
 			var next *httpapi.NextCursor
 			if found, next, err = a.usersPage(ctx, p); err == nil {
 				p.Cursor = next
@@ -102,6 +103,7 @@ func (a *API) eachUser(ctx context.Context, p httpapi.ListUsersParams, take func
 		}); err != nil {
 			return err
 		}
+		now = later //nolint:fatcontext // it does not grow; what the client was told is there already
 		for _, u := range found {
 			var traits map[string]json.RawMessage
 			if err := json.Unmarshal(u.Traits, &traits); err != nil {
