@@ -57,6 +57,7 @@ type service struct {
 	createUser func(context.Context, *httpapi.NewUser) error
 	imports    func(context.Context, io.Reader) error
 	export     func(io.Writer) error
+	events     func(context.Context) error
 	logIn      func(context.Context)
 	traits     json.RawMessage // of the user
 	userID     string
@@ -75,6 +76,10 @@ func (s *service) ListUsers(ctx context.Context, r httpapi.ListUsersRequestObjec
 		}
 	}
 	return httpapi.ListUsers200JSONResponse{Data: []httpapi.User{}}, nil
+}
+
+func (s *service) ListEvents(ctx context.Context, _ httpapi.ListEventsRequestObject) (httpapi.ListEventsResponseObject, error) {
+	return nil, s.events(ctx)
 }
 
 func (s *service) CreateUser(ctx context.Context, r httpapi.CreateUserRequestObject) (httpapi.CreateUserResponseObject, error) {

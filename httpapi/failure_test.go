@@ -41,6 +41,26 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A pull may be ended within a statement, which tells no more than that it was cancelled: its caller is there still.
+func TestAPullIsToldWhyItEnds(t *testing.T) {
+	for code, status := range map[string]int{"expired_token": http.StatusUnauthorized, "not_ready": http.StatusServiceUnavailable} {
+		t.Run(code, func(t *testing.T) {
+			follows := httpapi.NewFollows(func(context.Context, httpapi.Principal) (bool, error) { return false, nil }, time.Now)
+			e := serve(t, func(o *httpapi.Options) { o.Follows = follows })
+			e.service.events = func(ctx context.Context) error {
+				if code == "not_ready" {
+					follows.Stop()
+				} else {
+					go follows.Run(t.Context())
+				}
+				<-ctx.Done()
+				return fmt.Errorf("read events: %w", ctx.Err())
+			}
+			e.problem(status, code, "GET", "/api/v1/events?wait=30", "", token("full")...)
+		})
+	}
+}
+
 func TestWhatTakesTooLongToReadTellsHowToAskForLess(t *testing.T) {
 	e := serve(t, func(o *httpapi.Options) {
 		o.Classify = func(ctx context.Context, _ error) *fault.Fault {

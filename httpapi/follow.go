@@ -65,11 +65,15 @@ func (f *Follows) during(ctx context.Context, p Principal, work func(context.Con
 	defer end(nil)
 	one := &following{principal: p, end: end}
 	if !f.add(one) {
-		return fault.New(fault.Unavailable, "not_ready", "The service is not ready.").After(time.Second)
+		return notReady()
 	}
 	defer f.remove(one)
 	work(ctx)
 	return nil
+}
+
+func notReady() error {
+	return fault.New(fault.Unavailable, "not_ready", "The service is not ready.").After(time.Second)
 }
 
 // watch has a request that goes on by itself ended where its token is revoked, until the

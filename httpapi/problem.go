@@ -66,8 +66,15 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 		rec.class.shed.Inc()
 		err = overloaded()
 	} else if errors.Is(ctx.Err(), context.Canceled) && errors.Is(err, context.Canceled) {
-		e.write(w, r, statusGone, codeGone, "The caller has gone away.", nil) // nobody reads it
-		return
+		switch why := context.Cause(ctx); {
+		case fault.As(why) != nil: // what it follows has ended with its token
+			err = why
+		case errors.Is(why, ErrStopping):
+			err = notReady()
+		default:
+			e.write(w, r, statusGone, codeGone, "The caller has gone away.", nil) // nobody reads it
+			return
+		}
 	}
 	f := fault.As(err)
 	overdue := errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, context.DeadlineExceeded) // not that of a part of it
