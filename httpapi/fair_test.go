@@ -208,6 +208,41 @@ func TestImportsAndExportsEndWithTheirTokens(t *testing.T) {
 	})
 }
 
+// Where the tokens of one client take long to look up, those of another are ended all the same.
+func TestOneClientsTokensKeepNobodyElsesFromEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		follows := httpapi.NewFollows(func(ctx context.Context, p httpapi.Principal) (bool, error) {
+			if p.Client != id.Client(client(0)) {
+				return true, nil
+			}
+			<-ctx.Done()
+			return false, nil
+		}, time.Now)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		c := crowd{newEdge(t, func(o *httpapi.Options) {
+			o.Known, o.Follows = func(bearer string) id.Client { return id.Client(bearer) }, follows
+		}), t}
+		c.service.imports = func(_ context.Context, body io.Reader) error {
+			_, err := io.Copy(io.Discard, body)
+			return err
+		}
+		_, _ = c.begin(client(0), "POST", users+"/import", slowLines, "3\r\n{}\n\r\n")
+		synctest.Wait()
+		go follows.Run(ctx)
+		time.Sleep(time.Second)
+		_, answer := c.begin(client(1), "POST", users+"/import", slowLines, "3\r\n{}\n\r\n")
+		select {
+		case status := <-answer:
+			if status != http.StatusUnauthorized {
+				t.Errorf("the import of a token that has ended: %d", status)
+			}
+		case <-time.After(time.Second):
+			t.Error("the import of a token that has ended goes on")
+		}
+	})
+}
+
 func TestASlowExportGivesWayToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := crowded(t)

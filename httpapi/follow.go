@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/semaphore"
 )
 
@@ -34,10 +35,11 @@ type Follows struct {
 	Ended func(context.Context, Principal) (bool, error)
 	Now   func() time.Time
 
-	places semaphore.Semaphore
-	mu     sync.Mutex
-	open   map[*following]struct{}
-	over   bool
+	places  semaphore.Semaphore
+	mu      sync.Mutex
+	open    map[*following]struct{}
+	over    bool
+	looking map[id.Client]bool // whose tokens are being looked at
 }
 
 type following struct {
@@ -49,7 +51,8 @@ type following struct {
 // NewFollows makes the class. Run, which needs ended, ends those whose tokens have.
 func NewFollows(ended func(context.Context, Principal) (bool, error), now func() time.Time) *Follows {
 	return &Follows{
-		Ended: ended, Now: now, open: map[*following]struct{}{}, places: semaphore.Semaphore{Places: maxFollows, Each: maxFollowsOf},
+		Ended: ended, Now: now, open: map[*following]struct{}{}, looking: map[id.Client]bool{},
+		places: semaphore.Semaphore{Places: maxFollows, Each: maxFollowsOf},
 	}
 }
 
@@ -114,6 +117,8 @@ func (f *Follows) Stop() {
 
 // Run ends those whose tokens have ended, until ctx does.
 func (f *Follows) Run(ctx context.Context) {
+	var looks sync.WaitGroup
+	defer looks.Wait()
 	tick := time.NewTicker(lookForEnded)
 	defer tick.Stop()
 	for {
@@ -121,30 +126,63 @@ func (f *Follows) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			f.endEnded(ctx)
+			f.endEnded(ctx, &looks)
 		}
 	}
 }
 
-// endEnded asks once for each holder of tokens, and each of its sessions, however many
-// follow.
-func (f *Follows) endEnded(ctx context.Context) {
-	type holder struct{ client, subjects string }
-	known := map[holder]error{}
+// endEnded looks at the tokens of all clients at once: where one's take long to look up, the
+// others' are ended all the same.
+func (f *Follows) endEnded(ctx context.Context, looks *sync.WaitGroup) {
+	of := map[id.Client][]*following{}
 	for _, one := range f.all() {
+		of[one.principal.Client] = append(of[one.principal.Client], one)
+	}
+	for client, all := range of {
+		if f.look(client) {
+			looks.Go(func() {
+				defer f.looked(client)
+				f.endEndedOf(ctx, all)
+			})
+		}
+	}
+}
+
+// look says whether nobody looks at a client's tokens, until looked is called.
+func (f *Follows) look(client id.Client) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.looking[client] {
+		return false
+	}
+	f.looking[client] = true
+	return true
+}
+
+func (f *Follows) looked(client id.Client) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.looking, client)
+}
+
+// endEndedOf asks once for each holder of tokens of a client, and each of its sessions,
+// however many follow.
+func (f *Follows) endEndedOf(ctx context.Context, all []*following) {
+	known := map[string]error{}
+	for _, one := range all {
 		p := one.principal
 		if !one.goesOn && !f.Now().Before(p.Expires) {
 			one.end(fault.New(fault.Unauthenticated, "expired_token", "The access token has expired. Get a new one from /auth/exchange or /auth/token."))
 			continue
 		}
-		h := holder{string(p.Client), strings.Join(p.Subjects(), " ")}
-		why, asked := known[h]
+		holder := strings.Join(p.Subjects(), " ")
+		why, asked := known[holder]
 		if !asked {
 			ended, err := f.Ended(ctx, p)
 			if why = err; err == nil && ended {
 				why = fault.New(fault.Unauthenticated, "invalid_token", "The access token is not valid any more.")
 			}
-			known[h] = why
+			known[holder] = why
 		}
 		if why != nil {
 			one.end(why)
