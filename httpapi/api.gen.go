@@ -3240,7 +3240,7 @@ type HistorySegment struct {
 	// Example: seg_0123456789abcdefghijklmnop
 	ID SegmentID `json:"id"`
 
-	// Members How many users were in it who were not erased since.
+	// Members How many users were in it who had not been erased when the state was built, which is kept as long as it is read.
 	//
 	// Example: 1204
 	Members *int `json:"members,omitempty"`

@@ -3819,7 +3819,8 @@ type HistorySegment struct {
 	Name string `json:"name"`
 	// A time in UTC with microseconds (RFC 3339).
 	UpdatedAt time.Time `json:"updated_at"`
-	// How many users were in it who were not erased since.
+	// How many users were in it who had not been erased when the state was built, which is kept as
+	// long as it is read.
 	Members *int64 `json:"members,omitzero"`
 	// Since.
 	Retired *bool `json:"retired,omitzero"`

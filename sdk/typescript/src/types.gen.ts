@@ -1497,7 +1497,10 @@ export interface HistorySegment {
   name: string;
   /** A time in UTC with microseconds (RFC 3339). */
   updated_at: string;
-  /** How many users were in it who were not erased since. */
+  /**
+   * How many users were in it who had not been erased when the state was built, which is kept as
+   * long as it is read.
+   */
   members?: number;
   /** Since. */
   retired?: boolean;

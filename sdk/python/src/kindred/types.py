@@ -1448,7 +1448,8 @@ class HistorySegment(TypedDict):
     name: str
     # A time in UTC with microseconds (RFC 3339).
     updated_at: str
-    # How many users were in it who were not erased since.
+    # How many users were in it who had not been erased when the state was built, which is kept as
+    # long as it is read.
     members: NotRequired[int]
     # Since.
     retired: NotRequired[bool]
