@@ -52,16 +52,20 @@ CREATE INDEX revocations_recent ON revocations (revoked_at);`
 const insertRevocation = `
 INSERT INTO revocations (client, subject, revoked_at) VALUES ($1, $2, $3) ON CONFLICT (client, subject) DO NOTHING`
 
-// Apply changes the model by a batch of events.
+// Apply changes the model by a batch of events. It notes nothing before all rows are
+// written: Note has written its row when it waits for a note.
 func (Revocations) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
-	var b pgx.Batch
+	var revoked, noted pgx.Batch
 	for _, r := range batch {
 		for _, subject := range revokedBy(r.Event) {
-			b.Queue(insertRevocation, string(r.Client), subject, r.RecordedAt)
-			b.Queue(noteApplied, string(r.Client), subject, r.RecordedAt, maxNotes)
+			revoked.Queue(insertRevocation, string(r.Client), subject, r.RecordedAt)
+			noted.Queue(noteApplied, string(r.Client), subject, r.RecordedAt, maxNotes)
 		}
 	}
-	return readmodel.Send(ctx, tx, "revocations", &b)
+	if err := readmodel.Send(ctx, tx, "revocations", &revoked); err != nil {
+		return err
+	}
+	return readmodel.Send(ctx, tx, "the notes of revocations", &noted)
 }
 
 // revokedBy names whose tokens an event makes void.

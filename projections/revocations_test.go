@@ -12,6 +12,7 @@ import (
 	"kindred/eventstore"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
+	"kindred/testkit"
 )
 
 // whatever bounds no list here.
@@ -129,6 +130,65 @@ func TestAClientThatRevokesWithoutEndIsNotedAsAWhole(t *testing.T) {
 	for subject, want := range map[id.Key]bool{last: true, id.Next[id.Key](w.IDs): false} {
 		if got, err := model.Revoked(t.Context(), client, string(subject)); err != nil || got != want {
 			t.Errorf("%s is revoked: %v, %v; want %v", subject, got, err, want)
+		}
+	}
+}
+
+// The projection and a request note revocations of a client that is noted as a whole at the
+// same time, and none of them fails.
+func TestRevocationsThatAreNotedAtOnceWaitForNoneThatWaitsForThem(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Revocations{})
+	model, now := projections.Revocations{Reader: w.Reader}, time.Now()
+	const notes = `
+INSERT INTO revocation_notes (client, subject, revoked_at)
+SELECT $1::text, 'key_' || n, now() FROM generate_series(1, 300) AS n UNION ALL SELECT $1, $1, now()`
+	if _, err := w.Pool.Exec(t.Context(), notes, w.Acme); err != nil {
+		t.Fatal(err)
+	}
+	holding, err := w.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holding.Exec(t.Context(), `SELECT FROM revocation_notes WHERE client = $1 AND subject = $1 FOR UPDATE`, w.Acme); err != nil {
+		t.Fatal(err)
+	}
+
+	var batch []eventstore.Recorded
+	for range 2 {
+		r := eventstore.Recorded{Event: event.APIKeyRevoked{Key: id.Next[id.Key](w.IDs)}}
+		r.Client, r.RecordedAt = w.Acme, now
+		batch = append(batch, r)
+	}
+	waiting := func(n int) {
+		t.Helper()
+		testkit.Eventually(t, "they wait", func() (all bool) {
+			err := w.Pool.QueryRow(t.Context(), `
+SELECT count(*) = $1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, n).Scan(&all)
+			return err == nil && all
+		})
+	}
+	ended := make(chan error, 2)
+	go func() {
+		ended <- pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), `SET LOCAL search_path TO revocations_2, public`); err != nil {
+				return err
+			}
+			return model.Apply(t.Context(), tx, batch)
+		})
+	}()
+	waiting(1)
+	go func() {
+		ended <- model.Note(t.Context(), w.Acme, string(batch[1].Event.(event.APIKeyRevoked).Key), now)
+	}()
+	waiting(2)
+	if err := holding.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	}
 }
