@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"kindred/domain/id"
 	"kindred/domain/matching"
@@ -40,8 +41,8 @@ type consentSet struct {
 	// marking is held while those who have granted, or the users of the population, change
 	// together with the marks. It is locked before mu, and guards the next fields.
 	marking sync.Mutex
-	mark    string               // of users who have granted, in a population: no other set's
-	marked  *matching.Population // which has it; nil: none
+	mark    string                            // of users who have granted, in a population: no other set's
+	marked  weak.Pointer[matching.Population] // which has it, for as long as that is in memory; the zero value: none
 	evicted atomic.Bool
 
 	mu      sync.RWMutex // guards the rest; it is not held while the database is waited for
@@ -49,7 +50,7 @@ type consentSet struct {
 
 	// distribution is that of the population among the layer's traits.
 	distribution *matching.Distribution
-	population   *matching.Population
+	population   weak.Pointer[matching.Population]
 	version      int // of the schema, whose weights the population may take over
 	paths        string
 }
@@ -74,8 +75,8 @@ func (c *consentSet) apply(page []projections.ConsentChange) {
 		}
 	}
 	c.mu.Unlock()
-	if c.marked != nil {
-		c.marked.Mark(c.mark, changed)
+	if users := c.marked.Value(); users != nil {
+		users.Mark(c.mark, changed)
 	}
 }
 
@@ -84,7 +85,7 @@ func (c *consentSet) apply(page []projections.ConsentChange) {
 func (c *consentSet) markIn(users *matching.Population) {
 	c.marking.Lock()
 	defer c.marking.Unlock()
-	if c.marked == users || c.evicted.Load() {
+	if c.marked == weak.Make(users) || c.evicted.Load() {
 		return
 	}
 	c.unmark()
@@ -98,7 +99,7 @@ func (c *consentSet) markIn(users *matching.Population) {
 	}
 	users.Mark(building, some)
 	users.Rename(building, c.mark)
-	c.marked = users
+	c.marked = weak.Make(users)
 }
 
 // isThere marks a user that came into a population or changed in it, where the population
@@ -106,7 +107,7 @@ func (c *consentSet) markIn(users *matching.Population) {
 func (c *consentSet) isThere(users *matching.Population, user string) {
 	c.marking.Lock()
 	defer c.marking.Unlock()
-	if c.marked == users {
+	if c.marked == weak.Make(users) {
 		users.Mark(c.mark, map[string]bool{user: c.has(user)})
 	}
 }
@@ -131,10 +132,10 @@ func (c *consentSet) evict() {
 
 // unmark takes the mark from a population, if there is one; marking is held.
 func (c *consentSet) unmark() {
-	if c.marked != nil {
-		c.marked.Unmark(c.mark)
+	if users := c.marked.Value(); users != nil {
+		users.Unmark(c.mark)
 	}
-	c.marked = nil
+	c.marked = weak.Pointer[matching.Population]{}
 }
 
 func (c *consentSet) has(user string) bool {
@@ -146,9 +147,9 @@ func (c *consentSet) has(user string) bool {
 func (c *consentSet) among(users *matching.Population, version int, paths string, permit func(string) bool) matching.Distribution {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.distribution == nil || c.population != users || c.version != version || c.paths != paths {
+	if c.distribution == nil || c.population != weak.Make(users) || c.version != version || c.paths != paths {
 		d := users.Distribution(pairsSeed, permit)
-		c.distribution, c.population, c.version, c.paths = &d, users, version, paths
+		c.distribution, c.population, c.version, c.paths = &d, weak.Make(users), version, paths
 	}
 	return *c.distribution
 }

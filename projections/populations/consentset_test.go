@@ -3,6 +3,7 @@ package populations_test
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -76,4 +77,25 @@ func TestUnderALayerThoseAreFoundWhoGrantIt(t *testing.T) {
 	if found == 0 {
 		t.Error("nobody was ever found")
 	}
+}
+
+// What was forgotten would else take memory that is shared out as free.
+func TestWhatWasForgottenIsHeldByNobody(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 20)
+	c.Follow(projections.Consent{})
+	ada := c.join("ada", 3)
+	within := event.Within{Layer: c.Define(c.Acme, "Research"), TraitPaths: []string{"age"}}
+	c.Grant(c.Acme, within.Layer, ada, true)
+	projectionstest.Must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.Acme, ada, within, 1))
+	users, layers := c.populations.InMemory(c.Acme)
+
+	c.populations.Lose(c.Acme)
+	c.top(ada, 1) // another population is in its place, and nobody has asked for the layer there
+	testkit.Eventually(t, "the users are gone", func() bool { runtime.GC(); return users.Value() == nil })
+
+	projectionstest.Must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.Acme, ada, within, 1))
+	c.populations.ForgetLayers()
+	testkit.Eventually(t, "the consents are gone", func() bool { runtime.GC(); return layers[0].Value() == nil })
+	runtime.KeepAlive(c)
 }

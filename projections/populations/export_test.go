@@ -2,8 +2,10 @@ package populations
 
 import (
 	"context"
+	"weak"
 
 	"kindred/domain/id"
+	"kindred/domain/matching"
 	"kindred/eventstore/projector"
 	"kindred/projections"
 )
@@ -32,3 +34,16 @@ func (p *Populations) Build(ctx context.Context, client id.Client) (users int, e
 func (p *Populations) Reread(progress *projector.Progress) {
 	p.Users.Progress, p.Consent.Progress, p.Schemas.Progress = progress, progress, progress
 }
+
+// InMemory are the users of a client, and the consents of its layers, for as long as anything
+// holds them.
+func (p *Populations) InMemory(client id.Client) (users weak.Pointer[matching.Population], layers []weak.Pointer[consentSet]) {
+	pop, _ := p.clients.Peek(client)
+	for _, c := range p.layers.Values() {
+		layers = append(layers, weak.Make(c))
+	}
+	return weak.Make(pop.users), layers
+}
+
+// ForgetLayers forgets the consents of all layers, as where their memory is taken for others.
+func (p *Populations) ForgetLayers() { p.layers.Purge() }

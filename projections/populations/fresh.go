@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"time"
+	"weak"
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -67,10 +68,13 @@ func (p *Populations) current(ctx context.Context, client id.Client, layer *cons
 	}
 	if layer != nil {
 		if pop.layers == nil {
-			pop.layers = map[*consentSet]struct{}{}
+			pop.layers = map[weak.Pointer[consentSet]]struct{}{}
 		}
-		maps.DeleteFunc(pop.layers, func(before *consentSet, _ struct{}) bool { return before.evicted.Load() })
-		pop.layers[layer] = struct{}{}
+		maps.DeleteFunc(pop.layers, func(held weak.Pointer[consentSet], _ struct{}) bool {
+			before := held.Value()
+			return before == nil || before.evicted.Load()
+		})
+		pop.layers[weak.Make(layer)] = struct{}{}
 	}
 	return pop.known, p.asking(client, pop, traitParts), nil
 }

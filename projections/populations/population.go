@@ -3,6 +3,7 @@ package populations
 import (
 	"fmt"
 	"sync/atomic"
+	"weak"
 
 	"kindred/domain/id"
 	"kindred/domain/matching"
@@ -35,8 +36,8 @@ type known struct {
 	trained      int // users when the schema was inferred
 	changed      int // changes since then
 	distribution *matching.Distribution
-	kept         map[string]*keptRule     // guarded by the population's lock, as are the next
-	layers       map[*consentSet]struct{} // of which the users are marked
+	kept         map[string]*keptRule                  // guarded by the population's lock, as are the next
+	layers       map[weak.Pointer[consentSet]]struct{} // of which the users are marked, for as long as they are in memory
 }
 
 // keptRule is a rule of users whose answers the population holds as marks, under the rule's
@@ -65,8 +66,10 @@ func (pop *population) judge(client id.Client, change projections.UserChange) er
 	if change.Traits == nil {
 		return nil
 	}
-	for layer := range pop.layers {
-		layer.isThere(pop.users, string(change.ID))
+	for held := range pop.layers {
+		if layer := held.Value(); layer != nil {
+			layer.isThere(pop.users, string(change.ID))
+		}
 	}
 	if len(pop.kept) == 0 {
 		return nil
