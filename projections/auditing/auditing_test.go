@@ -1,12 +1,14 @@
 package auditing_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,6 +88,34 @@ func TestClientsWhoseHistoryCannotBeReadKeepNoOtherFromBeingSigned(t *testing.T)
 	signed := slices.Sorted(maps.Keys(w.heads(t)))
 	if diff := cmp.Diff(clients[2:], signed); diff != "" {
 		t.Errorf("signed (-want +got):\n%s", diff)
+	}
+}
+
+// Many small events, as the pages of an export become larger, come before many large ones.
+func TestAnExportReadsNoMoreAtOnceThanTheLogReads(t *testing.T) {
+	w := begin(t)
+	const many, large = 50, 400 << 10
+	client := w.rename(t, 1)[0]
+	for range many - 1 {
+		recorded, err := w.log.Append(t.Context(), w.ends[0], eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
+			event.ClientRenamed{Client: client, Name: strings.Repeat("A", large)})
+		if err == nil {
+			w.ends[0], err = recorded[0].StreamVersion()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all bytes.Buffer
+	if err := w.auditor.Export(t.Context(), client, false, &all, nil); err != nil {
+		t.Fatal(err)
+	}
+	if lines := bytes.Count(all.Bytes(), []byte("\n")); lines != many+1 {
+		t.Errorf("%d lines of %d events and a head", lines, many)
+	}
+	events, size, err := w.auditor.FirstPage(t.Context(), client, many, 1_000)
+	if err != nil || events == 0 || events == many || size > 17<<20 {
+		t.Errorf("%d events of %d bytes are read at once, %v", events, size, err)
 	}
 }
 

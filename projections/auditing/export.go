@@ -181,10 +181,10 @@ func (x *export) fetch(ctx context.Context, next int64, after eventstore.Positio
 	if err == nil && len(page.entries) == 0 {
 		err = fault.New(fault.Conflict, "history_changed", "The history has lost events behind the service's back.")
 	}
-	if err == nil {
-		page.records, err = x.read(ctx, page.entries, after)
+	if err != nil {
+		return fetched{}, err
 	}
-	return page, err
+	return x.read(ctx, page.entries, after)
 }
 
 func (x *export) write(ctx context.Context, page fetched) error {
@@ -240,22 +240,26 @@ func (x *export) writeHeads(ctx context.Context) error {
 }
 
 // read reads what the log holds at entries, and what it holds between them and
-// should not. What it has lost is not among them.
-func (x *export) read(ctx context.Context, entries []projections.Entry, after eventstore.Position) ([]eventstore.Record, error) {
+// should not: where that is large, at the first of them alone. What it has lost is not
+// among it.
+func (x *export) read(ctx context.Context, entries []projections.Entry, after eventstore.Position) (fetched, error) {
 	store, ok := x.Log.Store.(eventstore.ClientReader)
 	if !ok {
 		records, err := projections.Events(ctx, x.Log.Store, entries)
-		return slices.DeleteFunc(records, func(r eventstore.Record) bool { return r.ID == "" }), err
+		return fetched{entries, slices.DeleteFunc(records, func(r eventstore.Record) bool { return r.ID == "" })}, err
 	}
 	var all []eventstore.Record
-	for end := entries[len(entries)-1].Position; after < end; {
+	for end := entries[len(entries)-1].Position; after < entries[0].Position; {
 		page, err := store.ReadClient(ctx, x.client, after, end, exportPage)
 		if err != nil || len(page) == 0 {
-			return all, err
+			return fetched{entries, all}, err
 		}
 		all, after = append(all, page...), page[len(page)-1].Position
 	}
-	return all, nil
+	if beyond := slices.IndexFunc(entries, func(e projections.Entry) bool { return e.Position > after }); beyond >= 0 {
+		entries = entries[:beyond]
+	}
+	return fetched{entries, all}, nil
 }
 
 func (a *Auditor) event(ctx context.Context, r eventstore.Record, entry projections.Entry, open bool, asked time.Time) (audit.Event, error) {
