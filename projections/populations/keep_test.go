@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"kindred/domain/fault"
@@ -83,6 +84,36 @@ func TestWhatIsBeingMadeIsNotForgottenForOthers(t *testing.T) {
 	if err := p.memory.grow(&taken[2], 1, &holdings[2]); err != nil {
 		t.Error(err)
 	}
+}
+
+// While there is something else to forget, nobody is told to come again because another has just
+// forgotten it.
+func TestSeveralForgetAtOnce(t *testing.T) {
+	const whole, makers, each = 1_000, 8, 200
+	p, err := New(readmodel.Reader{}, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		pop := &population{}
+		p.clients.Add(id.Client(fmt.Sprint(i)), pop)
+		if err := p.memory.resize(&pop.held, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	for maker := range makers {
+		all.Go(func() {
+			for i := range each {
+				pop := &population{}
+				if err := p.memory.resize(&pop.held, 1); err != nil {
+					t.Error(err)
+				}
+				p.clients.Add(id.Client(fmt.Sprint("of ", maker, ", ", i)), pop)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // What a client and its sandboxes take together gives way first, once it is more than one

@@ -63,19 +63,19 @@ func New(reader readmodel.Reader, memory int64) (*Populations, error) {
 type heldBy struct {
 	*holding
 	owner  string
-	forget func() bool
+	forget func()
 }
 
 // all are the populations and then the consents, those first that were used longest ago.
 func (p *Populations) all() (all []heldBy) {
 	for _, client := range p.clients.Keys() {
 		if pop, found := p.clients.Peek(client); found {
-			all = append(all, heldBy{&pop.held, client.Owner(), func() bool { return p.clients.Remove(client) }})
+			all = append(all, heldBy{&pop.held, client.Owner(), func() { p.clients.Remove(client) }})
 		}
 	}
 	for _, of := range p.layers.Keys() {
 		if c, found := p.layers.Peek(of); found {
-			all = append(all, heldBy{&c.held, of.client.Owner(), func() bool { return p.layers.Remove(of) }})
+			all = append(all, heldBy{&c.held, of.client.Owner(), func() { p.layers.Remove(of) }})
 		}
 	}
 	return all
@@ -95,7 +95,8 @@ func (p *Populations) forget(but *holding, size int64) bool {
 	for _, most := range []int64{p.memory.whole / clientPart, -1} {
 		for _, k := range all {
 			if k.holding != but && k.bytes.Load() > 0 && has[k.owner] > most {
-				return k.forget()
+				k.forget() // unless another has just done it
+				return true
 			}
 		}
 	}
