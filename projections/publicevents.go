@@ -161,8 +161,9 @@ type PublicEvent struct {
 	Position eventstore.Position
 	ID       id.Event
 	Type     string
-	Body     []byte // as webhooks send it; never changed, it is handed out
-	Erased   bool   // a user that the client would find under its own id is gone; its usr_… id stays
+	Body     []byte    // as webhooks send it; never changed, it is handed out
+	Reached  time.Time // the latest time of the client's events up to this one
+	Erased   bool      // a user that the client would find under its own id is gone; its usr_… id stays
 
 	external bool // the body is to name users as the client does
 }
@@ -171,12 +172,12 @@ type PublicEvent struct {
 func (e *PublicEvent) Size() int { return len(e.Body) + 128 }
 
 func (e *PublicEvent) columns() []any {
-	return []any{readmodel.Text(&e.Client), readmodel.Text(&e.Position), readmodel.Text(&e.ID), &e.Type, &e.Body, &e.external}
+	return []any{readmodel.Text(&e.Client), readmodel.Text(&e.Position), readmodel.Text(&e.ID), &e.Type, &e.Body, &e.external, &e.Reached}
 }
 
 const (
 	placeOfEvent   = `SELECT e.position FROM public_events e WHERE e.client = $1 AND e.event = $2`
-	publicColumns  = `e.client, e.position, e.event, e.type, e.body, e.external_ids`
+	publicColumns  = `e.client, e.position, e.event, e.type, e.body, e.external_ids, e.reached`
 	publicPage     = ` ORDER BY e.position LIMIT $%d`
 	publicNewest   = ` ORDER BY e.position DESC LIMIT $%d`
 	publicOfClient = `SELECT ` + publicColumns + ` FROM public_events e WHERE e.client = $1`
@@ -300,10 +301,11 @@ func (m PublicEvents) Next(ctx context.Context, after eventstore.Position, limit
 		PublicEvent
 		typeOf   *string
 		external *bool
+		reached  *time.Time
 	}
-	_, err = pgx.ForEachRow(rows, []any{&stopped, readmodel.Text(&e.Client), readmodel.Text(&e.Position), readmodel.Text(&e.ID), &e.typeOf, &e.Body, &e.external}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&stopped, readmodel.Text(&e.Client), readmodel.Text(&e.Position), readmodel.Text(&e.ID), &e.typeOf, &e.Body, &e.external, &e.reached}, func() error {
 		if e.typeOf != nil {
-			e.Type, e.PublicEvent.external = *e.typeOf, *e.external
+			e.Type, e.PublicEvent.external, e.Reached = *e.typeOf, *e.external, *e.reached
 			found = append(found, e.PublicEvent)
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"kindred/eventstore"
 	"kindred/projections"
@@ -43,8 +44,8 @@ func (r *room) cut() {
 
 // follower is one stream, or one request that waits for something.
 type follower struct {
-	types []string
-	more  chan struct{} // of capacity 1: there is something to take
+	Query
+	more chan struct{} // of capacity 1: there is something to take
 
 	mu    sync.Mutex
 	queue []projections.PublicEvent
@@ -52,8 +53,9 @@ type follower struct {
 	ended bool
 }
 
-func newFollower(types []string) *follower {
-	return &follower{types: types, more: make(chan struct{}, 1)}
+func newFollower(q Query) *follower {
+	q.Since = q.Since.Truncate(time.Microsecond) // as the database takes it
+	return &follower{Query: q, more: make(chan struct{}, 1)}
 }
 
 // put adds events. One that takes them too slowly is cut.
@@ -61,7 +63,7 @@ func (f *follower) put(events []projections.PublicEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range events {
-		if f.ended || len(f.types) > 0 && !slices.Contains(f.types, e.Type) {
+		if f.ended || len(f.Types) > 0 && !slices.Contains(f.Types, e.Type) || e.Reached.Before(f.Since) {
 			continue
 		}
 		if f.size += e.Size(); f.size > maxBehind {

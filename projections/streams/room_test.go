@@ -17,7 +17,7 @@ func eventOf(position int, size int, eventType string) projections.PublicEvent {
 }
 
 func TestAFollowerThatIsTooFarBehindIsCutWhereItCanResume(t *testing.T) {
-	f := newFollower(nil)
+	f := newFollower(Query{})
 	const each = 100 << 10
 	for i := range 20 {
 		f.put([]projections.PublicEvent{eventOf(i, each, "match.computed")})
@@ -39,7 +39,7 @@ func TestAFollowerThatIsTooFarBehindIsCutWhereItCanResume(t *testing.T) {
 }
 
 func TestAFollowerTakesOnlyWhatItAskedFor(t *testing.T) {
-	f := newFollower([]string{"clustering.failed"})
+	f := newFollower(Query{Types: []string{"clustering.failed"}})
 	f.put([]projections.PublicEvent{eventOf(1, 1, "match.computed")})
 	if len(f.more) != 0 {
 		t.Error("it was woken for nothing")
@@ -55,7 +55,7 @@ func TestAFollowerTakesOnlyWhatItAskedFor(t *testing.T) {
 func TestAFollowerIsToldNothingWhereNothingComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
-		f, began, over := newFollower(nil), time.Now(), errors.New("over")
+		f, began, over := newFollower(Query{}), time.Now(), errors.New("over")
 		var told []string
 		ended := make(chan error)
 		go func() {

@@ -281,7 +281,7 @@ func (s *Streams) again() {
 
 // join makes a follower, which is told of all that comes to stand in the model after.
 func (s *Streams) join(ctx context.Context, q Query) (*follower, error) {
-	f := newFollower(q.Types)
+	f := newFollower(q)
 	s.mu.Lock()
 	r := s.rooms[q.Client]
 	if r == nil {

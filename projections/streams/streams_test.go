@@ -1,0 +1,59 @@
+package streams_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"kindred/domain/id"
+	"kindred/projections"
+	"kindred/projections/projectionstest"
+	"kindred/projections/streams"
+)
+
+// A time that is yet to come, by the clock of a caller that is ahead, begins for a stream where it
+// begins for a pull.
+func TestAStreamBeginsAtItsTime(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.PublicEvents{})
+	s := streams.New(w.Reader, slog.New(slog.DiscardHandler))
+	ctx, end := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	defer running.Wait()
+	defer end()
+
+	now := time.Now()
+	ada, bob := id.Next[id.User](w.IDs), id.Next[id.User](w.IDs)
+	match := func(after time.Duration) { w.At(now.Add(after), func() { w.Match(w.Acme, ada, bob, 0.5) }) }
+	q := streams.Query{Client: w.Acme, Since: now.Add(30 * time.Second)}
+	var told []id.Event
+	if err := s.Follow(ctx, q, time.Minute, func(events []projections.PublicEvent) error {
+		if events == nil { // it follows from here on
+			match(0)
+			match(40 * time.Second)
+			match(20 * time.Second) // by a clock that is behind
+			return nil
+		}
+		for _, e := range events {
+			told = append(told, e.ID)
+		}
+		if len(told) >= 2 {
+			end()
+		}
+		return nil
+	}); ctx.Err() == nil {
+		t.Fatal(err)
+	}
+	var want []id.Event
+	for _, e := range projectionstest.Must[[]projections.PublicEvent](t)(s.List(t.Context(), q, 10)) {
+		want = append(want, e.ID)
+	}
+	if len(want) != 2 || !slices.Equal(told, want) {
+		t.Errorf("a stream tells of %v, a pull of %v", told, want)
+	}
+}
