@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -335,20 +336,27 @@ func (h hashInto) ScanBytes(v []byte) error {
 const readsAtOnce = 16
 
 // Events reads from the log what stands at entries; what it has lost is the
-// zero Record.
+// zero Record. Where that is large, it reads the first of them alone, readsAtOnce at least.
 func Events(ctx context.Context, log eventstore.Store, entries []Entry) ([]eventstore.Record, error) {
-	records := make([]eventstore.Record, len(entries))
+	records, read := make([]eventstore.Record, len(entries)), len(entries)
+	var size atomic.Int64
 	group, ctx := panics.WithContext(ctx)
 	group.SetLimit(readsAtOnce)
 	for i, entry := range entries {
+		if i >= readsAtOnce && size.Load() >= readmodel.MaxPage {
+			read = i
+			break
+		}
 		group.Go(func() error {
 			r, err := log.At(ctx, entry.Position)
 			if errors.Is(err, eventstore.ErrNotFound) {
 				return nil
 			}
+			size.Add(int64(len(r.Data) + len(r.Meta)))
 			records[i] = r
 			return err
 		})
 	}
-	return records, group.Wait()
+	err := group.Wait()
+	return records[:read], err
 }

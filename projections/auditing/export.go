@@ -246,7 +246,7 @@ func (x *export) read(ctx context.Context, entries []projections.Entry, after ev
 	store, ok := x.Log.Store.(eventstore.ClientReader)
 	if !ok {
 		records, err := projections.Events(ctx, x.Log.Store, entries)
-		return fetched{entries, slices.DeleteFunc(records, func(r eventstore.Record) bool { return r.ID == "" })}, err
+		return fetched{entries[:len(records)], slices.DeleteFunc(records, func(r eventstore.Record) bool { return r.ID == "" })}, err
 	}
 	var all []eventstore.Record
 	for end := entries[len(entries)-1].Position; after < entries[0].Position; {
