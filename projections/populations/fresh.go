@@ -177,15 +177,22 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 // given up: the next one finds what was read. A large population is partitioned
 // behind its readers.
 func (p *Populations) rebuild(ctx context.Context, client id.Client, pop *population, recorded projections.RecordedSchema) error {
+	now := time.Now() //nolint:forbidigo // how long a refusal stands
+	if r := pop.refused; r.why != nil && now.Before(r.until) && r.under == recorded.Overridden {
+		return r.why
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxBuild)
 	defer cancel()
 	pop.known = known{} // what it took is free for what is built
 	p.memory.assign(&pop.held, 0)
 	built, taken, err := p.build(ctx, client, recorded, &pop.held)
+	if fault.Is(err, "population_too_large") {
+		pop.refused = refusal{err, now.Add(refusedFor), recorded.Overridden}
+	}
 	if err != nil {
 		return err
 	}
-	pop.known = built
+	pop.known, pop.refused = built, refusal{}
 	p.memory.assign(&pop.held, taken)
 	if pop.users.Len() > partitionedFrom {
 		p.ask(client, pop)

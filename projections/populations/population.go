@@ -3,6 +3,7 @@ package populations
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 	"weak"
 
 	"kindred/domain/id"
@@ -21,9 +22,22 @@ type population struct {
 	held  holding
 
 	known
+	refused refusal
 	asked   bool // for a population in place of this one
 	askings int  // for kept rules
 }
+
+// refusal is that a client has too many users to be compared. Until it is over, and unless the
+// client decides otherwise about traits, nobody reads them again: those of others would be
+// forgotten each time to make room.
+type refusal struct {
+	why   error // nil: there is none
+	until time.Time
+	under int // the decision about traits
+}
+
+// refusedFor is how long too many users are not read again.
+const refusedFor = time.Minute
 
 // known is a population as it is at some time.
 type known struct {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,7 +78,13 @@ func (p *patient) Schema(ctx context.Context, client id.Client) (s populations.T
 
 func populationsOf(w *projectionstest.Fixture) *patient {
 	w.Helper()
-	p := projectionstest.Must[*populations.Populations](w)(populations.New(w.Reader, 1<<30))
+	return populationsIn(w, 1<<30)
+}
+
+// populationsIn are those of a process that has so many bytes for them.
+func populationsIn(w *projectionstest.Fixture, memory int64) *patient {
+	w.Helper()
+	p := projectionstest.Must[*populations.Populations](w)(populations.New(w.Reader, memory))
 	p.Logger = slog.New(slog.DiscardHandler)
 	p.Record = func(ctx context.Context, client id.Client, under, users int, schema []byte) error {
 		stream := eventstore.Stream("traitschema-" + string(client))
@@ -93,6 +100,42 @@ func populationsOf(w *projectionstest.Fixture) *patient {
 		return err
 	}
 	return &patient{p}
+}
+
+// To find that there are too many takes as much memory as a client may have, which others give up.
+func TestTooManyUsersAreNotReadAgainUntilTheClientDecidesOtherwise(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 1)
+	c.populations = populationsIn(c.Fixture, 30_000)
+	var ada id.User
+	for n := range 20 {
+		likes := make([]string, 300)
+		for i := range likes {
+			likes[i] = strconv.Itoa(i + n)
+		}
+		ada = c.Create(c.Acme, fmt.Sprint("fond ", n), fmt.Sprintf(`{"age":%d,"likes":["%s"]}`, n, strings.Join(likes, `","`)))
+	}
+	refused := func(why string) {
+		t.Helper()
+		if _, err := c.populations.Top(t.Context(), c.Acme, ada, event.Within{}, 1); !fault.Is(err, "population_too_large") {
+			t.Fatalf("%s: %v", why, err)
+		}
+	}
+	refused("at first")
+	rename := func(from, to string) {
+		t.Helper()
+		if _, err := c.Pool.Exec(t.Context(), fmt.Sprintf(`ALTER TABLE users_%d.%s RENAME TO %s`, projections.Users{}.Version(), from, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename("users", "elsewhere")
+	refused("while nobody can read the users")
+	rename("elsewhere", "users")
+	ignore := true
+	c.override(map[string]event.TraitOverride{"likes": {Ignore: &ignore}})
+	if matches := c.top(ada, 1); len(matches) != 1 {
+		t.Errorf("without what they like: %v", matches)
+	}
 }
 
 func (c *crowd) join(external string, age int) id.User {
