@@ -1,6 +1,11 @@
 package console
 
-import "testing"
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
 
 func TestAStreamIsShortBesideOthersOfTheClient(t *testing.T) {
 	t.Parallel()
@@ -31,6 +36,20 @@ func TestAPlaceIsItsLatitudeAndLongitude(t *testing.T) {
 	} {
 		if got := plainValue(value); got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestANumberOfDaysThatIsTooLargeForSecondsIsRefused(t *testing.T) {
+	t.Parallel()
+	for typed, wrong := range map[string]bool{"1000000000000": false, "213503982334602": true, "-213503982334602": true, "9223372036854775808": true, "a": true} {
+		p := &page{r: httptest.NewRequest(http.MethodPost, "/console/", strings.NewReader("days="+typed))}
+		p.r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if err := p.r.ParseForm(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.whole("days"); (err != nil) != wrong {
+			t.Errorf("%s: %v", typed, err)
 		}
 	}
 }

@@ -345,7 +345,8 @@ func (p *page) whole(name string) (*int64, error) {
 		text = strings.ReplaceAll(text, ",", "")
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
+	const most = 1e12 // days of which are seconds still, which the API bounds
+	if err != nil || n < -most || n > most {
 		return nil, invalid(name, say("problem.this_must_be_a"))
 	}
 	return &n, nil
