@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 
+	"golang.org/x/text/unicode/norm"
+
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -236,12 +238,15 @@ func wrongName(name string) string {
 // maxSlug bounds a slug, in bytes, before a number is added to it.
 const maxSlug = 48
 
-// Slug derives a slug from a company's name: lower-case letters and digits of
-// ASCII with single hyphens between. A name without any gives "client".
+// Slug derives a slug from a company's name: lower-case letters, without their accents, and
+// digits of ASCII with single hyphens between. A name without any gives "client".
 func Slug(name string) string {
 	var b strings.Builder
 	gap := false
-	for _, r := range strings.ToLower(name) {
+	for _, r := range norm.NFD.String(strings.ToLower(name)) {
+		if unicode.Is(unicode.Mn, r) {
+			continue
+		}
 		if r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) {
 			gap = b.Len() > 0
 			continue

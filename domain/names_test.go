@@ -13,7 +13,8 @@ func TestSlugs(t *testing.T) {
 	for name, want := range map[string]string{
 		"Acme":                          "acme",
 		" Acme  & Sons, Inc. ":          "acme-sons-inc",
-		"Zürich 24":                     "z-rich-24",
+		"Zürich 24":                     "zurich-24",
+		"ACMÉ, Việt Nam":                "acme-viet-nam",
 		"株式会社":                          "client",
 		"---":                           "client",
 		strings.Repeat("a", 60):         strings.Repeat("a", 48),
