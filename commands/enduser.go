@@ -212,6 +212,16 @@ func (c *Commands) ChangeTraits(ctx context.Context, call Call, ref UserRef, pat
 	return changed, err
 }
 
+// patched are traits with a merge patch.
+// Faults: invalid.
+func patched(old, patch json.RawMessage) (json.RawMessage, error) {
+	merged, err := traits.Merge(old, patch)
+	if err != nil {
+		return nil, fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "cannot be merged into the user's traits"})
+	}
+	return merged, nil
+}
+
 func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history []eventstore.Recorded, patch json.RawMessage) ([]event.Event, error) {
 	switch {
 	case u.Erased:
@@ -223,9 +233,9 @@ func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history [
 	if err != nil {
 		return nil, err
 	}
-	merged, err := traits.Merge(old, patch)
+	merged, err := patched(old, patch)
 	if err != nil {
-		return nil, fault.NewInvalid(fault.Field{Pointer: "/traits", Detail: "cannot be merged into the user's traits"})
+		return nil, err
 	}
 	if traits.Same(old, merged) {
 		return nil, nil

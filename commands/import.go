@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -199,7 +200,7 @@ func (r *importing) seal(ctx context.Context, lines []Imported) (importBatch, er
 			batch.again = append(batch.again, line)
 			continue
 		}
-		stream, created, err := c.opening(r.callOf(line), line)
+		stream, created, err := c.opening(r.callOf(line), r.mode, line)
 		if refused := fault.As(err); refused != nil {
 			r.refuse(line.Line, refused)
 			continue
@@ -276,16 +277,29 @@ func (r *importing) callOf(line Imported) Call {
 }
 
 // opening is how the user of a line is created where it never was.
-func (c *Commands) opening(call Call, line Imported) (eventstore.Stream, event.Event, error) {
+func (c *Commands) opening(call Call, mode string, line Imported) (eventstore.Stream, event.Event, error) {
 	if err := domain.CheckExternalID(line.ExternalID); err != nil {
 		return "", nil, err
 	}
 	user := c.newUser(call).id
-	created, err := new(domain.EndUser).Create(creation(user, line.ExternalID, line.Traits))
+	opened, err := openingTraits(mode, line.Traits)
+	if err != nil {
+		return "", nil, err
+	}
+	created, err := new(domain.EndUser).Create(creation(user, line.ExternalID, opened))
 	if err != nil {
 		return "", nil, err
 	}
 	return eventstore.UserStream(call.Client, user), created[0], nil
+}
+
+// openingTraits are those that a line gives a new user. What is merged is a patch of no traits (RFC
+// 7396), of which nulls leave nothing: so the line changes nothing when it comes again.
+func openingTraits(mode string, line json.RawMessage) (json.RawMessage, error) {
+	if mode == importReplaces || !bytes.Contains(line, []byte("null")) {
+		return line, nil
+	}
+	return patched(json.RawMessage(`{}`), line)
 }
 
 func creation(user id.User, external string, traits json.RawMessage) event.EndUserCreated {
@@ -576,7 +590,11 @@ func (c *Commands) upsert(ctx context.Context, call Call, mode string, line Impo
 				case u.Erased:
 					return nil, errErased
 				case u.ID == "":
-					return u.Create(creation(user.id, external, traits))
+					opened, err := openingTraits(mode, traits)
+					if err != nil {
+						return nil, err
+					}
+					return u.Create(creation(user.id, external, opened))
 				}
 				return c.replaceOrMerge(ctx, u, history, mode, traits)
 			})

@@ -57,6 +57,24 @@ func TestAnImportMergesOrReplaces(t *testing.T) {
 	}
 }
 
+// What is merged is a patch: it comes to the same for a new user as for one that is there without traits.
+func TestANullThatIsMergedGivesANewUserNothing(t *testing.T) {
+	for mode, want := range map[string]string{"merge": `{"b":{},"c":[null]}`, "replace": `{"a":null,"b":{"d":null},"c":[null]}`} {
+		w := newFixture(t)
+		_, call := w.client(t, "ada@example.com")
+		one := line("u1", `{"a":null,"b":{"d":null},"c":[null]}`)
+		first, err := w.ImportUsers(t.Context(), call, mode, lines([]commands.Imported{one}, nil))
+		again, repeated := w.ImportUsers(t.Context(), call, mode, lines([]commands.Imported{one}, nil))
+		if err != nil || repeated != nil || first.Created != 1 || again.Unchanged != 1 {
+			t.Errorf("%s: %+v, %v; again %+v, %v", mode, first, err, again, repeated)
+		}
+		u, err := w.ChangeTraits(t.Context(), call, "ext:u1", []byte(`{}`))
+		if err != nil || !jsonEqual(t, string(u.Traits), want) {
+			t.Errorf("%s gives %s, %v; want %s", mode, u.Traits, err, want)
+		}
+	}
+}
+
 func TestAnImportCreatesAnewWhoWasErased(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")

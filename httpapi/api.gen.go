@@ -6249,7 +6249,7 @@ type ListUsersParams struct {
 
 // ImportUsersParams defines parameters for ImportUsers.
 type ImportUsersParams struct {
-	// Mode What becomes of a user that is there already: `merge` applies the traits as a JSON merge patch, `replace` puts them in place of the old ones.
+	// Mode What becomes of a user that is there already: `merge` applies the traits as a JSON merge patch, `replace` puts them in place of the old ones. A new user gets them as they are, without what is `null` where they are merged.
 	Mode *ImportUsersParamsMode `form:"mode,omitempty" json:"mode,omitempty"`
 
 	// Async Answer 202 as soon as the lines are received, and apply them behind.

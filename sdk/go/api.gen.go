@@ -986,7 +986,8 @@ func (r *UsersAPI) Create(ctx context.Context, body NewUser, opts ...Option) (*U
 // ImportUsersParams narrows what is answered; what is left out is not sent.
 type ImportUsersParams struct {
 	// What becomes of a user that is there already: `merge` applies the traits as a JSON merge patch,
-	// `replace` puts them in place of the old ones.
+	// `replace` puts them in place of the old ones. A new user gets them as they are, without what is
+	// `null` where they are merged.
 	Mode string `json:"mode,omitzero"`
 }
 

@@ -2388,7 +2388,8 @@ export interface ListUsersParams {
 export interface ImportUsersParams {
   /**
    * What becomes of a user that is there already: `merge` applies the traits as a JSON merge patch,
-   * `replace` puts them in place of the old ones.
+   * `replace` puts them in place of the old ones. A new user gets them as they are, without what is
+   * `null` where they are merged.
    */
   mode?: "merge" | "replace";
 }
