@@ -734,6 +734,29 @@ func TestAnErasureDoesNotWaitForAClockThatWasAhead(t *testing.T) {
 	p.check(map[string]bool{"usr_0": true})
 }
 
+func TestAnEpochThatCannotBeDestroyedKeepsBackNoOther(t *testing.T) {
+	w := newFixture(t)
+	p := w.process()
+	p.keyed("usr_0")
+	kept := w.files()[0]
+	stuck, other := filepath.Join(filepath.Dir(kept), "a"+filepath.Base(kept)[1:]), filepath.Join(filepath.Dir(kept), "b"+filepath.Base(kept)[1:])
+	if err := errors.Join(os.Mkdir(stuck, 0o700), os.WriteFile(other, []byte("a key"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.pool.Exec(t.Context(), `
+INSERT INTO epochs (id, fingerprint, keys, closing_at, retired_at) SELECT name, '', 0, now() - interval '1 hour', now() - interval '1 hour' FROM unnest($1::text[]) name`,
+		[]string{filepath.Base(stuck), filepath.Base(other)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.rotation().Turn(t.Context()); err == nil || !strings.Contains(err.Error(), filepath.Base(stuck)) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(other); !errors.Is(err, os.ErrNotExist) || w.count(`SELECT count(*) FROM epochs WHERE retired_at IS NOT NULL`) != 1 {
+		t.Errorf("the other one is there still: %v", err)
+	}
+	p.check(nil)
+}
+
 // A restoring that was killed has left a directory: the next one tells, and leaves it to the operator.
 func TestARestoreTellsWhatOneThatWasKilledHasLeft(t *testing.T) {
 	w := newFixture(t)

@@ -265,13 +265,14 @@ ORDER BY e.retired_at`
 )
 
 // destroyRetired destroys the keys of epochs that have been retired for long
-// enough, unless somebody holds them.
+// enough, unless somebody holds them. One that cannot be destroyed keeps back no other.
 func (r *Rotation) destroyRetired(ctx context.Context, at dir) error {
 	retired, err := r.names(ctx, selectRetired, r.KeepRetired)
 	if err != nil || len(retired) == 0 {
 		return err
 	}
-	return pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
+	var failed []error
+	err = pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
 		var free bool
 		if err := tx.QueryRow(ctx, tryDestroy).Scan(&free); err != nil {
 			return err
@@ -282,7 +283,8 @@ func (r *Rotation) destroyRetired(ctx context.Context, at dir) error {
 		}
 		for _, name := range retired {
 			if err := at.destroy(name); err != nil {
-				return err
+				failed = append(failed, err)
+				continue
 			}
 			if _, err := tx.Exec(ctx, deleteEpoch, name); err != nil {
 				return err
@@ -291,6 +293,7 @@ func (r *Rotation) destroyRetired(ctx context.Context, at dir) error {
 		}
 		return nil
 	})
+	return errors.Join(append(failed, err)...)
 }
 
 const retireOrphans = `
