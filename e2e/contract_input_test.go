@@ -135,7 +135,7 @@ func TestBadInputIsRefusedPrecisely(t *testing.T) {
 		{"POST", "/auth/exchange", `{}`, 422, "invalid", "/api_key"},
 		{"POST", a.under("/members"), `{"email":"ok@example.com","password":"long enough","role":"god"}`, 422, "invalid", "/role"},
 		{"POST", "/auth/signup", `{"email":"ok@example.com","password":"password","company_name":"x"}`, 422, "invalid", "/password"},
-		{"POST", a.under("/members"), `{"email":"some.body@example.com","role":"viewer","password":"Some.Body1"}`, 422, "invalid", "/password"},
+		{"POST", a.under("/members"), `{"email":"some.body@example.com","role":"viewer","password":"Some.Body"}`, 422, "invalid", "/password"},
 		{"POST", a.under("/api_keys"), `{"name":"x","scopes":[]}`, 422, "invalid", "/scopes"},
 		{"POST", a.under("/api_keys"), `{"name":"x","scopes":["read","read"]}`, 422, "invalid", "/scopes"},
 		{"POST", a.under("/api_keys"), `{"name":"x","scopes":["root"]}`, 422, "invalid", "/scopes/0"},
