@@ -254,11 +254,12 @@ func header(names []string) ([]string, error) {
 		}
 		return nil, badCSV("The header has no column that is spelled %s. It has %d: %.40q.%s", ExternalIDColumn, len(names), names[:min(len(names), told)], hint)
 	}
+	named := len(names)
+	for names[named-1] == "" {
+		named-- // as a spreadsheet writes columns of which it holds formats alone
+	}
 	seen := map[string]int{}
-	for i, name := range names {
-		if strings.Join(names[i:], "") == "" {
-			break // as a spreadsheet writes columns of which it holds formats alone
-		}
+	for i, name := range names[:named] {
 		if name == "" {
 			return nil, badCSV("The column %d of the header has no name. Give it one, or take it out if it numbers the rows.", i+1)
 		}
