@@ -285,7 +285,8 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Now: time.Now, Entropy: rand.Reader,
 	})
 	w.handler, err = console.New(console.Config{
-		API: httpapi.Unlisted(w.handler), Next: w.handler, PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger,
+		API: httpapi.Unlisted(w.handler), ProxyHeaders: httpapi.ProxyHeaders(), Next: w.handler,
+		PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger,
 	})
 	return w, err
 }

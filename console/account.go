@@ -60,7 +60,7 @@ func (p *page) stream(target, accept string) (*http.Response, error) {
 	}
 	r.Header.Set("Authorization", "Bearer "+p.token)
 	r.Header.Set("Accept", accept)
-	return transport{p.API, p.r, p.calls, p.conn}.RoundTrip(r)
+	return transport{p.API, p.ProxyHeaders, p.r, p.calls, p.conn}.RoundTrip(r)
 }
 
 // download passes a file on as the API writes it. What the API refuses is shown as a page, and is no file.

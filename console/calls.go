@@ -50,6 +50,7 @@ func (c *calls) add(one Call) {
 // page, which is throttled by its own address.
 type transport struct {
 	api   http.Handler
+	proxy []string // headers that are passed on
 	from  *http.Request
 	calls *calls
 	conn  *connection // whose deadlines the API moves; nil: none
@@ -83,14 +84,11 @@ func (c *connection) end() {
 	c.over = true
 }
 
-// forwarding are the headers by which the API knows that a proxy stands between.
-var forwarding = []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"}
-
 // RoundTrip implements [http.RoundTripper]. The body can be read while the API writes it.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	inner := r.Clone(r.Context())
 	inner.RemoteAddr, inner.RequestURI, inner.Host = t.from.RemoteAddr, r.URL.RequestURI(), t.from.Host
-	for _, name := range forwarding {
+	for _, name := range t.proxy {
 		if values := t.from.Header.Values(name); len(values) > 0 {
 			inner.Header[http.CanonicalHeaderKey(name)] = values
 		}
@@ -192,12 +190,12 @@ func (w *response) fail(err error) {
 
 // client calls the API with a token, or without one for what is open to all.
 func (s *Console) client(r *http.Request, made *calls, token string) (*kindred.Client, error) {
-	return clientOf(transport{s.API, r, made, nil}, token)
+	return clientOf(transport{s.API, s.ProxyHeaders, r, made, nil}, token)
 }
 
 // streaming calls the API with what the browser sends for as long as that takes.
 func (p *page) streaming() (*kindred.Client, error) {
-	return clientOf(transport{p.API, p.r, p.calls, p.conn}, p.token)
+	return clientOf(transport{p.API, p.ProxyHeaders, p.r, p.calls, p.conn}, p.token)
 }
 
 func clientOf(t transport, token string) (*kindred.Client, error) {

@@ -80,7 +80,8 @@ func pagesOf(t *testing.T) http.Handler {
 		API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Context().Value(madeKey{}).(http.Handler).ServeHTTP(w, r) //nolint:forcetypeassert // rendered puts it there
 		}),
-		PublicURL: "https://kindred.example", Now: func() time.Time { return now }, NewKey: func() string { return "KEY" },
+		ProxyHeaders: []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"},
+		PublicURL:    "https://kindred.example", Now: func() time.Time { return now }, NewKey: func() string { return "KEY" },
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

@@ -35,9 +35,12 @@ func caller(peer string, forwarded []string, trusted []netip.Prefix) string {
 	return at.String()
 }
 
+// ProxyHeaders are those by which proxies tell that a request came through them.
+func ProxyHeaders() []string { return []string{headerForwardedFor, "Forwarded", "X-Real-Ip", "Via"} }
+
 // forwarded says whether a request came through a proxy, as proxies tell.
 func forwarded(h http.Header) bool {
-	return slices.ContainsFunc([]string{headerForwardedFor, "Forwarded", "X-Real-Ip", "Via"}, func(name string) bool { return len(h[name]) > 0 })
+	return slices.ContainsFunc(ProxyHeaders(), func(name string) bool { return len(h[name]) > 0 })
 }
 
 // region is what the log says of an address, enough to turn abuse away: the /24
