@@ -233,7 +233,55 @@ WHERE c.client = $1 AND c.layer = $2 AND d.client = c.client AND d.cluster = c.i
 	dropFlow     = `DELETE FROM cluster_flow WHERE client = $1 AND layer = $2`
 	dropClusters = `DELETE FROM clusters WHERE client = $1 AND layer = $2`
 	dropLayer    = `DELETE FROM cluster_members WHERE client = $1 AND layer = $2`
+
+	membersOfRun   = `SELECT FROM cluster_members WHERE client = $1 AND layer = $2 AND run = $3`
+	membersOfLayer = `SELECT FROM cluster_members WHERE client = $1 AND layer = $2`
 )
+
+// ApplyTogether implements [projector.PerClient]: of clients without clustering, and whose
+// layers stay.
+func (m Clusters) ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error) {
+	together, rest := readmodel.Apart(batch, func(e event.Event) bool {
+		switch e.(type) {
+		case event.ClusteringAssigned, event.ClusteringStarted, event.ClusteringCancelled, event.ClusteringFailed,
+			event.ClusteringCompleted, event.ConsentLayerRetired:
+			return true
+		}
+		return false
+	})
+	return rest, m.Apply(ctx, tx, together)
+}
+
+// ApplyClient implements [projector.PerClient]: the members of a large layer keep nobody waiting.
+func (m Clusters) ApplyClient(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, client id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
+	for _, r := range batch {
+		if err := spendOnMembers(ctx, tx, client, r.Event, spend); err != nil {
+			return err
+		}
+	}
+	return m.Apply(ctx, tx, batch)
+}
+
+func spendOnMembers(ctx context.Context, tx pgx.Tx, client id.Client, e event.Event, spend projector.Spend) error {
+	drops := func(query string, args ...any) error {
+		return readmodel.SpendOnRows(ctx, tx, spend, readmodel.StepsToDelete, query, append([]any{string(client)}, args...)...)
+	}
+	switch e := e.(type) {
+	case event.ClusteringAssigned:
+		return spend(len(e.Users) * readmodel.StepsToWrite)
+	case event.ClusteringStarted:
+		return drops(membersOfRun, string(e.Layer), string(e.Run))
+	case event.ClusteringCancelled:
+		return drops(membersOfRun, string(e.Layer), string(e.Run))
+	case event.ClusteringFailed:
+		return drops(membersOfRun, string(e.Layer), string(e.Run))
+	case event.ClusteringCompleted:
+		return drops(membersOfLayer, string(e.Layer))
+	case event.ConsentLayerRetired:
+		return drops(membersOfLayer, string(e.Layer))
+	}
+	return nil
+}
 
 // Apply changes the model by a batch of events. Consents come in great numbers
 // and go together; all else waits for those before it.

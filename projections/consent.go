@@ -11,6 +11,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/projector"
 	"kindred/projections/readmodel"
 )
 
@@ -99,10 +100,13 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) ON CONFLICT DO NOTHING`
 UPDATE consent_layers SET name = $3, trait_paths = $4, match_rule = $5, revision = $6, updated_at = $7 WHERE client = $1 AND id = $2`
 	retireLayer    = `UPDATE consent_layers SET retired = true WHERE client = $1 AND id = $2`
 	retireConsents = `DELETE FROM consents WHERE client = $1 AND layer = $2`
-	retireChanges  = `DELETE FROM consent_changes WHERE client = $1 AND layer = $2`
-	noteErased     = `INSERT INTO consent_erased (client, user_id, at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
-	eraseConsents  = `DELETE FROM consents WHERE client = $1 AND user_id = $2`
-	eraseChanges   = `DELETE FROM consent_changes WHERE client = $1 AND user_id = $2`
+	// retireChanges finds the changes by their users, each of whom has a consent, not among those of all layers.
+	retireChanges = `
+DELETE FROM consent_changes h USING consents c
+WHERE c.client = $1 AND c.layer = $2 AND h.client = $1 AND h.user_id = c.user_id AND h.layer = $2`
+	noteErased    = `INSERT INTO consent_erased (client, user_id, at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
+	eraseConsents = `DELETE FROM consents WHERE client = $1 AND user_id = $2`
+	eraseChanges  = `DELETE FROM consent_changes WHERE client = $1 AND user_id = $2`
 
 	// insertChanges leaves out who was erased and what was retired; of each
 	// user and layer the last change of the batch is the state.
@@ -122,6 +126,30 @@ ORDER BY client, layer, user_id, at DESC
 ON CONFLICT (client, layer, user_id) DO UPDATE SET
 	granted = excluded.granted, changed = excluded.changed, changed_at = excluded.changed_at`
 )
+
+const consentsOfLayer = `SELECT FROM consents WHERE client = $1 AND layer = $2`
+
+// ApplyTogether implements [projector.PerClient]: of clients whose layers stay.
+func (m Consent) ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error) {
+	together, rest := readmodel.Apart(batch, func(e event.Event) bool {
+		_, retires := e.(event.ConsentLayerRetired)
+		return retires
+	})
+	return rest, m.Apply(ctx, tx, together)
+}
+
+// ApplyClient implements [projector.PerClient]: the end of a layer that many granted keeps
+// nobody waiting.
+func (m Consent) ApplyClient(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, client id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
+	for _, r := range batch {
+		if e, retires := r.Event.(event.ConsentLayerRetired); retires {
+			if err := readmodel.SpendOnRows(ctx, tx, spend, readmodel.StepsToDelete, consentsOfLayer, string(client), string(e.Layer)); err != nil {
+				return err
+			}
+		}
+	}
+	return m.Apply(ctx, tx, batch)
+}
 
 // Apply changes the model by a batch of events.
 func (Consent) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
@@ -178,7 +206,7 @@ func applyConsentLayer(b *pgx.Batch, r eventstore.Recorded) {
 	case event.ConsentLayerChanged:
 		b.Queue(changeLayer, client, string(e.Layer), e.Name, e.TraitPaths, e.MatchRule, int64(r.Revision), r.RecordedAt)
 	case event.ConsentLayerRetired:
-		for _, sql := range []string{retireLayer, retireConsents, retireChanges} {
+		for _, sql := range []string{retireLayer, retireChanges, retireConsents} {
 			b.Queue(sql, client, string(e.Layer))
 		}
 	case event.EndUserErased:

@@ -23,7 +23,7 @@ import (
 
 const (
 	// BatchSteps is what a client may take of a batch that all are in, some 20 ms.
-	// limit: models | steps of the rules of one client's segments in one batch, before its events are applied in slices | {BatchSteps}
+	// limit: models | steps of 10 ns that one client's events take in a batch, before they are applied in slices | {BatchSteps}
 	BatchSteps = 2_000_000
 	// limit: models | time for which a client that was slow has to keep up | {slowTime}
 	slowTime   = 10 * time.Second

@@ -318,7 +318,7 @@ ON CONFLICT (client, id) DO UPDATE SET trait_paths = excluded.trait_paths`
 	dropClusteredIn    = `DELETE FROM segment_clustered WHERE client = $1 AND layer = $2`
 	keepDecided        = `UPDATE segment_clients SET decided = $2 WHERE client = $1`
 
-	dropRun   = `DELETE FROM segment_clustered WHERE client = $1 AND layer = $2 AND run = $3 AND NOT counts`
+	dropOfRun = `DELETE FROM segment_clustered WHERE client = $1 AND layer = $2 AND run = $3 AND NOT counts`
 	assignRun = `
 INSERT INTO segment_clustered (client, layer, user_id, run, attempt, cluster, counts, segment)
 SELECT $1, $2, c.user_id, $3, $4, $5, false, $7 FROM segment_consents c
@@ -330,6 +330,10 @@ FULL JOIN (SELECT user_id, cluster FROM segment_clustered WHERE client = $1 AND 
 WHERE o.cluster IS DISTINCT FROM n.cluster AND (o.cluster = ANY($5) OR n.cluster = ANY($5)) ORDER BY user_id`
 	dropOtherRuns = `DELETE FROM segment_clustered WHERE client = $1 AND layer = $2 AND segment = $5 AND NOT (run = $3 AND attempt = $4)`
 	countRun      = `UPDATE segment_clustered SET counts = true WHERE client = $1 AND layer = $2 AND segment = $5 AND run = $3 AND attempt = $4`
+
+	consentsIn   = `SELECT FROM segment_consents WHERE client = $1 AND layer = $2`
+	clusteredIn  = `SELECT FROM segment_clustered WHERE client = $1 AND layer = $2`
+	notCountedIn = clusteredIn + ` AND NOT counts`
 )
 
 // applyKnown changes what rules ask of users, for many of them at once.
@@ -355,12 +359,15 @@ func (c *segmented) applyKnown(ctx context.Context, r eventstore.Recorded) error
 		}
 		return c.block(ctx, r)
 	case event.ClusteringStarted:
-		return run(dropRun, string(e.Layer), string(e.Run))
+		return c.dropRun(ctx, e.Layer, e.Run)
 	case event.ClusteringCancelled:
-		return run(dropRun, string(e.Layer), string(e.Run))
+		return c.dropRun(ctx, e.Layer, e.Run)
 	case event.ClusteringFailed:
-		return run(dropRun, string(e.Layer), string(e.Run))
+		return c.dropRun(ctx, e.Layer, e.Run)
 	case event.ClusteringAssigned:
+		if err := c.spend(len(e.Users) * readmodel.StepsToWrite); err != nil {
+			return err
+		}
 		return run(assignRun, string(e.Layer), string(e.Run), e.Attempt, string(e.Cluster), readmodel.Texts(e.Users), string(e.Segment))
 	case event.ClusteringCompleted:
 		return c.completeRun(ctx, r, e)
@@ -368,8 +375,19 @@ func (c *segmented) applyKnown(ctx context.Context, r eventstore.Recorded) error
 	return nil
 }
 
+// dropRun forgets whom an attempt that does not count has put into clusters.
+func (c *segmented) dropRun(ctx context.Context, layer id.ConsentLayer, run id.Run) error {
+	if err := c.spendOnLayer(ctx, readmodel.StepsToDelete, notCountedIn, layer); err != nil {
+		return err
+	}
+	return readmodel.Do(ctx, c.tx, "forget a run", dropOfRun, string(c.client), string(layer), string(run))
+}
+
 // completeRun lets the clusters of a run count.
 func (c *segmented) completeRun(ctx context.Context, r eventstore.Recorded, e event.ClusteringCompleted) error {
+	if err := c.spendOnLayer(ctx, readmodel.StepsToWrite, clusteredIn, e.Layer); err != nil {
+		return err
+	}
 	var moved []string
 	if len(c.readers[clustersOf(e.Layer)]) > 0 {
 		rows, _ := c.tx.Query(ctx, movedByRun, string(c.client), string(e.Layer), string(e.Run), e.Attempt, c.asked.clusters, string(e.Segment))
@@ -396,8 +414,18 @@ func (c *segmented) changeLayer(ctx context.Context, r eventstore.Recorded, laye
 	return c.block(ctx, r)
 }
 
+// spendOnLayer spends so many steps for each row of a layer.
+func (c *segmented) spendOnLayer(ctx context.Context, steps int, query string, layer id.ConsentLayer) error {
+	return readmodel.SpendOnRows(ctx, c.tx, c.spend, steps, query, string(c.client), string(layer))
+}
+
 // retireLayer forgets what was said and found under a layer.
 func (c *segmented) retireLayer(ctx context.Context, r eventstore.Recorded, layer id.ConsentLayer) error {
+	for _, query := range []string{consentsIn, clusteredIn} {
+		if err := c.spendOnLayer(ctx, readmodel.StepsToDelete, query, layer); err != nil {
+			return err
+		}
+	}
 	var granted []string
 	if len(c.readers[consentIn(layer)]) > 0 {
 		rows, _ := c.tx.Query(ctx, grantingIn, string(c.client), string(layer)) // what it fails with, its rows end with
