@@ -17,7 +17,7 @@ func (a *App) rebuilds() projector.Jobs {
 
 // spool keeps the imports that are applied in the background.
 func (a *App) spool() *imports.Spool {
-	return &imports.Spool{Pool: a.Pool, Secrets: a.Vault, Entropy: rand.Reader, LogEnd: a.Log.Store.Head}
+	return &imports.Spool{Pool: a.Pool, Secrets: a.Vault, Entropy: rand.Reader, Now: a.Log.Now, LogEnd: a.Log.Store.Head}
 }
 
 // imports applies them.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // cutter cuts a file into chunks of whole lines.
@@ -12,18 +13,20 @@ type cutter struct {
 	from  *bufio.Reader
 	most  int // bytes of a line that are kept
 	chunk []byte
+	now   func() time.Time
 }
 
-func newCutter(from io.Reader, maxLine int) *cutter {
-	return &cutter{from: bufio.NewReaderSize(from, maxLine+1), most: maxLine + 1}
+func newCutter(from io.Reader, maxLine int, now func() time.Time) *cutter {
+	return &cutter{from: bufio.NewReaderSize(from, maxLine+1), most: maxLine + 1, now: now}
 }
 
-// next returns the next chunk and how many lines it has, 0 at the end. The
-// chunk is the caller's until the next call. Of a line that is longer than it
-// may be, one byte more than it may have is kept: enough to be refused.
+// next returns the next chunk and how many lines it has, 0 at the end: what comes slowly is
+// cut after chunkWithin. The chunk is the caller's until the next call. Of a line that is
+// longer than it may be, one byte more than it may have is kept: enough to be refused.
 func (c *cutter) next() (chunk []byte, lines int64, err error) {
 	c.chunk = c.chunk[:0]
-	for len(c.chunk) < chunkSize {
+	due := c.now().Add(chunkWithin)
+	for len(c.chunk) < chunkSize && (lines == 0 || c.now().Before(due)) {
 		line, err := c.from.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			c.chunk = append(append(c.chunk, line[:c.most]...), '\n')

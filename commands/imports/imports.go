@@ -27,9 +27,10 @@ import (
 // Bounds of what waits.
 const (
 	// limit: imports | imports of a client that wait to be applied | {maxOpen}, and {maxBytes B} as sealed | 429 `too_many_imports`, `too_much_waiting`
-	maxOpen   = 10      // imports of one client
-	chunkSize = 1 << 20 // bytes, unless one line is longer
-	maxBytes  = 1 << 30 // bytes of one client, as sealed
+	maxOpen     = 10          // imports of one client
+	chunkSize   = 1 << 20     // bytes, unless one line is longer
+	chunkWithin = time.Minute // what has come by then is a chunk
+	maxBytes    = 1 << 30     // bytes of one client, as sealed
 	// limit: imports | an import that never fits | | 413 `too_large`
 	// limit: imports | imports that wait, all clients | {allBytes B}; one takes no more than what is left to the others | 429 `too_much_waiting`
 	allBytes = 8 << 30 // bytes of all clients
@@ -74,6 +75,7 @@ type Spool struct {
 	Pool    *pgxpool.Pool
 	Secrets Secrets
 	Entropy io.Reader
+	Now     func() time.Time
 	// LogEnd is the position of the last event of the log.
 	LogEnd func(context.Context) (eventstore.Position, error)
 
@@ -136,7 +138,7 @@ func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, bo
 }
 
 func (s *Spool) receive(ctx context.Context, client id.Client, named id.Import, body io.Reader, maxLine int) error {
-	cut := newCutter(body, maxLine)
+	cut := newCutter(body, maxLine, s.Now)
 	most := cmp.Or(s.MaxBytes, maxBytes)
 	for n, size := 0, int64(0); ; n++ { // size is as sealed: the same is compared with what may wait
 		chunk, lines, err := cut.next()

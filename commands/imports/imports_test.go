@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
@@ -69,7 +70,7 @@ func newFixture(t *testing.T) *fixture {
 	w.master = newMaster(t)
 	w.vault = seal.New(pgkeys.Keys{Pool: w.pool}, w.master, rand.Reader)
 	w.Worker = &imports.Worker{
-		Spool: &imports.Spool{Pool: w.pool, Secrets: w.vault, Entropy: rand.Reader, LogEnd: w.end}, Apply: w.apply,
+		Spool: &imports.Spool{Pool: w.pool, Secrets: w.vault, Entropy: rand.Reader, Now: time.Now, LogEnd: w.end}, Apply: w.apply,
 		Passing: func(err error) bool { return errors.Is(err, errNoLog) },
 		Logger:  slog.New(slog.DiscardHandler),
 	}
@@ -424,6 +425,41 @@ func TestWhatIsNotReceivedIsNotKept(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	w.receive(t, "cli_b", "one\n")
+}
+
+// What comes slowly is kept line by line, so a receiver that keeps nothing is known to be gone.
+func TestWhatComesSlowlyIsKeptInTime(t *testing.T) {
+	var now time.Time
+	body := strings.NewReader("one\ntwo\nthree\nfour")
+	chunks, err := imports.Cut(body, maxLine, func() time.Time {
+		now = now.Add(25 * time.Second)
+		return now
+	})
+	if want := []string{"one\ntwo\nthree\n", "four"}; err != nil || !slices.Equal(chunks, want) {
+		t.Errorf("cut into %q: %v", chunks, err)
+	}
+}
+
+// Of an import whose process was killed while it was received, nothing waits after some minutes.
+func TestWhatAKilledProcessReceivedIsForgotten(t *testing.T) {
+	w := newFixture(t)
+	for _, sql := range []string{
+		`INSERT INTO imports (client, id, status, mode, actor, member, correlation, log_end, keyed, waiting, received_at)
+			SELECT 'cli_a', 'imp_' || n, 'receiving', 'merge', '', '', '', '', true, 1, now() - n * interval '2 minutes' FROM generate_series(1, 4) n`,
+		`INSERT INTO import_chunks (client, import, chunk, lines, body) SELECT client, id, 0, 1, '' FROM imports`,
+	} {
+		if _, err := w.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Prune(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"imports", "import_chunks"} {
+		if n := w.rows(t, `SELECT count(*) FROM `+table); n != 2 {
+			t.Errorf("%d of %s are left, of 2 that may still be received", n, table)
+		}
+	}
 }
 
 func TestAnImportRestsAfterAFailureAndIsGivenUpAfterMany(t *testing.T) {

@@ -25,10 +25,13 @@ const (
 	maxAttempts = 10
 	outageRest  = 10 * time.Second // after trouble that passes
 	// limit: kept | what became of imports, rebuilds | {retentionDays} days
-	retentionDays = 30        // of what became of an import
-	staleAfter    = time.Hour // a receiver that keeps nothing for so long is gone
-	forgetBatch   = 100       // imports whose keys are destroyed at once
-	kind          = "imports" // of jobs
+	retentionDays = 30 // of what became of an import
+	// staleAfter is longer than a receiver takes for a chunk, chunkWithin and a line after it:
+	// one that keeps nothing for so long is gone.
+	// limit: imports | time after which the lines of an import whose process was killed while it came no longer wait | {staleAfter} | until then they count
+	staleAfter  = 5 * time.Minute
+	forgetBatch = 100       // imports whose keys are destroyed at once
+	kind        = "imports" // of jobs
 )
 
 // Worker applies imports. One process does at a time; chunks of the clients'
