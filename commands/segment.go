@@ -40,18 +40,6 @@ func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text stri
 // Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
 // segment_unknown, stale.
 func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segment, name, text *string) (Segment, error) {
-	return c.changeSegment(ctx, call, segment, name, text, false)
-}
-
-// RestoreSegment gives a segment that is not blocked any more its rule again, by which everybody
-// is judged anew.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
-// segment_unknown, stale.
-func (c *Commands) RestoreSegment(ctx context.Context, call Call, segment id.Segment, text string) (Segment, error) {
-	return c.changeSegment(ctx, call, segment, nil, &text, true)
-}
-
-func (c *Commands) changeSegment(ctx context.Context, call Call, segment id.Segment, name, text *string, again bool) (Segment, error) {
 	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
 		if text == nil {
 			return s.Change(segment, name, nil, nil)
@@ -68,10 +56,23 @@ func (c *Commands) changeSegment(ctx context.Context, call Call, segment id.Segm
 		if err != nil {
 			return nil, err
 		}
-		if string(rule) == *text && !again {
+		if string(rule) == *text {
 			return s.Change(segment, name, nil, nil)
 		}
 		return s.Change(segment, name, event.Private([]byte(*text)), refers)
+	})
+}
+
+// RestoreSegment gives a segment that is not blocked any more its rule again, by which everybody
+// is judged anew. The rule stands: it is not refused for a layer that was retired meanwhile.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, segment_unknown, stale.
+func (c *Commands) RestoreSegment(ctx context.Context, call Call, segment id.Segment, text string) (Segment, error) {
+	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
+		of, err := s.Get(segment)
+		if err != nil {
+			return nil, err
+		}
+		return s.Change(segment, nil, event.Private([]byte(text)), of.Refers)
 	})
 }
 

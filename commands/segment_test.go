@@ -56,3 +56,25 @@ func TestTheRuleThatASegmentHasChangesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A segment that is restored has the rule that it had, also where that asks for a layer that was
+// retired meanwhile: nobody grants it, as in segments that were never blocked.
+func TestASegmentIsRestoredThoughALayerOfItsRuleIsRetired(t *testing.T) {
+	w := newFixture(t)
+	_, call := w.client(t, "acme@example.com")
+	layer, err := w.DefineConsentLayer(t.Context(), call, "Offers", []string{"plan"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := fmt.Sprintf(`traits.plan == "pro" || granted(%q)`, layer.ID)
+	made, err := w.DefineSegment(t.Context(), call, "S", rule, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RetireConsentLayer(t.Context(), call, layer.ID); err != nil {
+		t.Fatal(err)
+	}
+	if restored, err := w.RestoreSegment(t.Context(), call, made.ID, rule); err != nil || len(restored.Outcome.Recorded) != 1 {
+		t.Errorf("restored: %+v, %v", restored.Outcome.Recorded, err)
+	}
+}

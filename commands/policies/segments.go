@@ -34,8 +34,7 @@ type Segments interface {
 
 // BuildSegments judges a slice of the users of each client by new rules, in turn, and
 // records of whose rules all users are judged. One that fails keeps back no other.
-// Faults: building, busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
-// segment_unknown, stale.
+// Faults: building, busy, catching_up, idempotency_key_reused, invalid, quarantined, segment_unknown, stale.
 func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
 	err = p.NoneBuilding.Look(func() (found bool, err error) {
 		found, more, err = p.buildSegments(ctx)
