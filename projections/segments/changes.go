@@ -41,7 +41,7 @@ const told = `(c.erased OR v.number = ANY(c.entered) OR v.number = ANY(c.went))`
 func segmentChanges(beyond, order string) string {
 	return `
 SELECT c.user_id, CASE WHEN NOT ` + told + ` THEN '' WHEN c.erased THEN '` + erased + `' WHEN v.number = ANY(c.entered) THEN '` + entered + `' ELSE '` + left + `' END,
-	c.changed_at, c.position || '/' || c.user_id, c.nth = $6
+	c.changed_at, c.position || '/' || c.user_id, c.nth = $6, s.changes_from
 FROM segment_versions v JOIN segments s ON s.client = v.client AND s.id = v.segment CROSS JOIN (
 	SELECT *, row_number() OVER (ORDER BY position ` + order + `, user_id ` + order + `) AS nth FROM segment_changes
 	WHERE client = $1 AND ` + beyond + ` ORDER BY position ` + order + `, user_id ` + order + ` LIMIT $6) c
@@ -77,18 +77,22 @@ func (m Model) Changes(ctx context.Context, client id.Client, eventual bool, seg
 			position = ""
 		}
 	}
-	if position < string(s.from) && (!newest || position != "") {
-		return nil, false, "", fault.New(fault.Gone, "cursor_expired",
-			"Changes from there on are not told any more: they are 30 days old, or another rule counts since. Read the members again.")
+	expired := func(from eventstore.Position) bool { return page.After != eventstore.Start && position < string(from) }
+	if expired(s.from) {
+		return nil, false, "", errCursorExpired()
 	}
 	type row struct {
 		told Change
-		end  bool // of what is looked through
+		end  bool                // of what is looked through
+		from eventstore.Position // since when changes are told: another rule may count since s was read
 	}
 	rows, err := readmodel.Query(ctx, m.Reader, m, client, true, sql, []any{string(segment), position, user, page.Limit + 1, changesRead},
 		func(r *row) []any {
-			return []any{readmodel.Text(&r.told.User), &r.told.Change, &r.told.At, readmodel.Text(&r.told.Place), &r.end}
+			return []any{readmodel.Text(&r.told.User), &r.told.Change, &r.told.At, readmodel.Text(&r.told.Place), &r.end, readmodel.Text(&r.from)}
 		})
+	if err == nil && len(rows) > 0 && expired(rows[0].from) {
+		err = errCursorExpired()
+	}
 	if err != nil {
 		return nil, false, "", err
 	}
@@ -112,6 +116,11 @@ func (m Model) Changes(ctx context.Context, client id.Client, eventual bool, seg
 		found[i].ExternalID = names[found[i].User]
 	}
 	return found, more, next, err
+}
+
+func errCursorExpired() error {
+	return fault.New(fault.Gone, "cursor_expired",
+		"Changes from there on are not told any more: they are 30 days old, or another rule counts since. Read the members again.")
 }
 
 // ChangesAfter asks whether there are changes of a segment behind a place.
