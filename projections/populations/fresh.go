@@ -144,14 +144,14 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 	}()
 	behind := recorded.Learnt > pop.learnt
 	for change, err := range p.Users.AllChanged(ctx, client, &pop.reached) {
-		if err == nil {
-			err = put(pop.users, change)
+		if err != nil {
+			return err // those before are taken in: the next time goes on behind them
 		}
-		if err == nil {
+		if err = put(pop.users, change); err == nil {
 			err = pop.judge(client, change)
 		}
 		if err != nil {
-			pop.users = nil // some changes may be taken in, others not: all are read again
+			pop.users = nil // the change may be taken in by some, and not by others: all are read again
 			return err
 		}
 		pop.changed++

@@ -110,6 +110,30 @@ func TestAPopulationThatWasLostMeanwhileIsReadAnew(t *testing.T) {
 	}
 }
 
+// A request that ends, or a database that does, while changes are read leaves what was read before: the
+// next request does not read everyone again.
+func TestChangesThatCannotBeReadLeaveThePopulationInMemory(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 5)
+	ada := c.join("ada", 3)
+	if got := c.top(ada, 10); len(got) != 5 {
+		t.Fatalf("%d matches", len(got))
+	}
+	before, _ := c.populations.InMemory(c.Acme)
+	c.exec(`ALTER TABLE users_3.users RENAME TO away`)
+	if _, err := c.populations.Top(t.Context(), c.Acme, ada, event.Within{}, 10); err == nil {
+		t.Error("it answers without the changes")
+	}
+	c.exec(`ALTER TABLE users_3.away RENAME TO users`)
+	newcomer := c.join("newcomer", 3)
+	if got := matched(c.top(ada, 10)); len(got) != 6 || !slices.Contains(got, newcomer) {
+		t.Errorf("%s is not among %v", newcomer, got)
+	}
+	if after, _ := c.populations.InMemory(c.Acme); after != before {
+		t.Error("everyone was read again")
+	}
+}
+
 // Reading everyone does not wait for what is written meanwhile: there may always be more.
 func TestAPopulationIsReadWhileItsUsersAreBehind(t *testing.T) {
 	t.Parallel()
