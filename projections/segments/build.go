@@ -3,6 +3,7 @@ package segments
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -17,15 +18,15 @@ import (
 
 const (
 	clientsSwept     = 1_000 // at a time
-	buildingSegments = `SELECT DISTINCT client FROM segment_versions WHERE NOT serves LIMIT $1`
-	restoredClients  = `SELECT DISTINCT client FROM segment_versions v WHERE ` + isRestored + ` LIMIT $1`
+	buildingSegments = `SELECT DISTINCT client FROM segment_versions WHERE NOT serves`
+	restoredClients  = `SELECT DISTINCT client FROM segment_versions v WHERE ` + isRestored
 	isRestored       = `v.serves AND v.blocked = '{}'
 	AND NOT EXISTS (SELECT FROM segment_versions n WHERE n.client = v.client AND n.segment = v.segment AND NOT n.serves)`
 )
 
 // Building returns clients of which a rule has not judged everyone yet.
 func (m Model) Building(ctx context.Context) ([]id.Client, error) {
-	return m.clients(ctx, buildingSegments, clientsSwept)
+	return m.clients(ctx, buildingSegments)
 }
 
 var restoredSegments = segmentColumns(membersOfOne) + fromSegments + ` AND EXISTS (SELECT FROM segment_versions v
@@ -34,7 +35,7 @@ WHERE v.client = s.client AND v.segment = s.id AND ` + isRestored + `) ORDER BY 
 // Restored returns clients of which a segment is not blocked any more, and is to be built
 // anew.
 func (m Model) Restored(ctx context.Context) ([]id.Client, error) {
-	return m.clients(ctx, restoredClients, clientsSwept)
+	return m.clients(ctx, restoredClients)
 }
 
 // RestoredOf returns such a segment of a client; ok is false where there is none.
@@ -51,8 +52,13 @@ func (m Model) RestoredOf(ctx context.Context, client id.Client) (segment id.Seg
 	return found[0].ID, found[0].Rule, found[0].Changed, found[0].Rule != "", nil
 }
 
+// clients are those that a statement finds, but for those whose part of the model stands still, or is
+// being replaced: what is recorded of them changes nothing there, and would be recorded over and over.
 func (m Model) clients(ctx context.Context, sql string, args ...any) ([]id.Client, error) {
-	rows, _ := m.Pool.Query(ctx, sql, args...) // what it fails with, its rows end with
+	sql = fmt.Sprintf(`
+SELECT c.client FROM (%s) c
+WHERE NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = $%d AND q.client = c.client AND NOT q.slow) LIMIT $%d`, sql, len(args)+1, len(args)+2)
+	rows, _ := m.Pool.Query(ctx, sql, append(args, projector.ID(m), clientsSwept)...) // what it fails with, its rows end with
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if projector.TablesMissing(err) {
 		return nil, nil // there is nothing yet

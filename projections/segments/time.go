@@ -113,9 +113,9 @@ const (
 	// A look goes by those who are due first; where these may be of few clients, by client: to
 	// read all of 500,000 who are due took 600 ms, each second until they are judged.
 	dueSegments = `
-WITH RECURSIVE first AS MATERIALIZED (SELECT client FROM segment_users WHERE due <= $1 ORDER BY due LIMIT $3),
+WITH RECURSIVE first AS MATERIALIZED (SELECT client FROM segment_users WHERE due <= $1 ORDER BY due LIMIT $2),
 each AS (
-	(SELECT client FROM segment_users WHERE due IS NOT NULL AND (SELECT count(*) FROM first) = $3 ORDER BY client LIMIT 1)
+	(SELECT client FROM segment_users WHERE due IS NOT NULL AND (SELECT count(*) FROM first) = $2 ORDER BY client LIMIT 1)
 	UNION ALL
 	SELECT (SELECT u.client FROM segment_users u WHERE u.due IS NOT NULL AND u.client > e.client ORDER BY u.client LIMIT 1)
 	FROM each e WHERE e.client IS NOT NULL
@@ -124,11 +124,10 @@ SELECT client FROM first
 UNION
 SELECT e.client FROM each e WHERE EXISTS (SELECT FROM segment_users u WHERE u.client = e.client AND u.due <= $1)
 UNION
-SELECT k.client FROM segment_clocks k WHERE EXISTS (SELECT FROM segment_users u WHERE u.client = k.client AND u.due <= $1 + k.ahead OFFSET 0)
-LIMIT $2`
+SELECT k.client FROM segment_clocks k WHERE EXISTS (SELECT FROM segment_users u WHERE u.client = k.client AND u.due <= $1 + k.ahead OFFSET 0)`
 )
 
 // Waiting returns clients of which time alone may have moved users by a moment.
 func (m Model) Waiting(ctx context.Context, now time.Time) ([]id.Client, error) {
-	return m.clients(ctx, dueSegments, now, clientsSwept, dueRead)
+	return m.clients(ctx, dueSegments, now, dueRead)
 }

@@ -1,0 +1,59 @@
+package segments_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"kindred/domain/event"
+	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
+	"kindred/projections/projectionstest"
+	"kindred/testkit"
+)
+
+// What a policy records of a client whose part of the model stands still changes nothing there, so it would
+// be recorded again each second, for as long as the part stands. One that is applied in slices goes on.
+func TestNothingIsDueOfAClientWhosePartStandsStill(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	sensitive := func(is bool) {
+		t.Helper()
+		w.Record(w.Acme, string(eventstore.TraitSchemaStream(w.Acme)), event.TraitSchemaOverridden{Overrides: map[string]event.TraitOverride{"n": {Sensitive: &is}}})
+	}
+	w.Create(w.Acme, "ada", `{"n":30,"seen":"2026-03-01T11:30:00Z"}`)
+	for i, rule := range []string{`traits.n > 20`, `within(traits.seen, "1h")`} {
+		w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[i], Name: "S", Rule: event.Private([]byte(rule)), Refers: []id.Segment{}})
+	}
+	w.Segment(w.Acme, event.SegmentReady{Revision: 1})
+	sensitive(true)
+	sensitive(false)
+	w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[2], Name: "S", Rule: event.Private([]byte(`traits.n > 30`)), Refers: []id.Segment{}})
+	w.catchUp(testkit.Random(t))
+	for _, c := range []struct {
+		what  string
+		sql   string
+		found bool
+	}{
+		{"that goes on", ``, true},
+		{"that has stopped", `INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, '', '', '')`, false},
+		{"that is being replaced", `UPDATE quarantine SET paused = true WHERE projection = $1 AND client = $2`, false},
+		{"that is applied in slices", `UPDATE quarantine SET slow = true WHERE projection = $1 AND client = $2`, true},
+	} {
+		if c.sql != "" {
+			if _, err := w.Pool.Exec(t.Context(), c.sql, projector.ID(w.model), w.Acme); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, find := range map[string]func(context.Context) ([]id.Client, error){
+			"building": w.model.Building, "restored": w.model.Restored,
+			"waiting": func(ctx context.Context) ([]id.Client, error) { return w.model.Waiting(ctx, w.clock.Add(time.Hour)) },
+		} {
+			if found := projectionstest.Must[[]id.Client](t)(find(t.Context())); slices.Contains(found, w.Acme) != c.found {
+				t.Errorf("%s, of a client %s: %v", name, c.what, found)
+			}
+		}
+	}
+}
