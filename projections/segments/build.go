@@ -3,6 +3,7 @@ package segments
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,6 +81,9 @@ func (m Model) Build(ctx context.Context, client id.Client) (more bool, ready in
 	ready = -1
 	err = pgx.BeginTxFunc(ctx, m.Pool, pgx.TxOptions{BeginQuery: beginSlice}, func(tx pgx.Tx) error {
 		c, err := m.lock(ctx, tx, client, freely, true)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // it was deleted meanwhile
+		}
 		if err != nil {
 			return err
 		}

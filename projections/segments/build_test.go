@@ -8,6 +8,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore/projector"
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
 	"kindred/projections/segments"
@@ -55,5 +56,17 @@ func TestANewRuleJudgesEveryoneInSlices(t *testing.T) {
 	}
 	if slicesBuilt < 4 || slicesBuilt > 8 {
 		t.Errorf("%d slices, for the steps that these users take", slicesBuilt)
+	}
+}
+
+// A client may be deleted after it was found: building leaves no row of it.
+func TestBuildingLeavesNothingOfAClientThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	if more, ready, err := w.model.Build(t.Context(), w.Acme); more || ready >= 0 || err != nil {
+		t.Errorf("more %t, ready %d, %v", more, ready, err)
+	}
+	if rows := w.rows(w.Pool, projector.ID(w.model))["segment_clients"]; len(rows) > 0 {
+		t.Errorf("left is %s", rows)
 	}
 }

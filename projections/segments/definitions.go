@@ -112,14 +112,15 @@ UPDATE segment_clients SET now = $2, users = $3, versions = $4, fold_in = $5, de
 )
 
 // lock takes a client's segments for a transaction, and reads their versions. One that builds judges
-// by versions that do not serve yet, and by no others, so it need not parse these.
+// by versions that do not serve yet, and by no others, so it need not parse these. It fails with
+// pgx.ErrNoRows where there is no such client.
 func (m Model) lock(ctx context.Context, tx pgx.Tx, client id.Client, spend projector.Spend, builds bool) (*segmented, error) {
 	c := &segmented{Model: m, tx: tx, client: client, spend: spend, builds: builds}
 	lock := func() error {
 		return tx.QueryRow(ctx, lockSegmented, string(client)).Scan(&c.now, &c.users, &c.next, readmodel.Text(&c.folded), &c.folds, &c.foldedUsers, &c.foldIn, readmodel.Document(&c.decided), &c.by.events, readmodel.Text(&c.by.event))
 	}
 	err := lock()
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pgx.ErrNoRows) && !builds {
 		if err := readmodel.Do(ctx, tx, "make the segments of a client", makeSegmented, string(client), m.folding().least); err != nil {
 			return nil, err
 		}
