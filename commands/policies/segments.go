@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"kindred/commands"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/panics"
@@ -84,6 +85,9 @@ func (p *Policies) restoreSegments(ctx context.Context) (bool, error) {
 			segment, rule, changed, ok, err := p.Segments.RestoredOf(ctx, client)
 			if ok && err == nil {
 				_, err = p.Commands.RestoreSegment(ctx, commands.Call{Client: client, Actor: segmentsActor, IfMatch: &changed}, segment, rule)
+			}
+			if fault.Of(err, fault.Stale) {
+				return nil // it has changed since, as by a restoration that the model has yet to hear of
 			}
 			return err
 		})

@@ -19,17 +19,13 @@ import (
 func TestNothingIsDueOfAClientWhosePartStandsStill(t *testing.T) {
 	t.Parallel()
 	w := newSegmentFixture(t)
-	sensitive := func(is bool) {
-		t.Helper()
-		w.Record(w.Acme, string(eventstore.TraitSchemaStream(w.Acme)), event.TraitSchemaOverridden{Overrides: map[string]event.TraitOverride{"n": {Sensitive: &is}}})
-	}
 	w.Create(w.Acme, "ada", `{"n":30,"seen":"2026-03-01T11:30:00Z"}`)
 	for i, rule := range []string{`traits.n > 20`, `within(traits.seen, "1h")`} {
 		w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[i], Name: "S", Rule: event.Private([]byte(rule)), Refers: []id.Segment{}})
 	}
 	w.Segment(w.Acme, event.SegmentReady{Revision: 1})
-	sensitive(true)
-	sensitive(false)
+	w.decide("n", true)
+	w.decide("n", false)
 	w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[2], Name: "S", Rule: event.Private([]byte(`traits.n > 30`)), Refers: []id.Segment{}})
 	w.catchUp(testkit.Random(t))
 	for _, c := range []struct {
@@ -56,4 +52,27 @@ func TestNothingIsDueOfAClientWhosePartStandsStill(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Clients' rules are built one client after the other, so that nobody waits there for what one has written
+// since: a segment is restored as the model stands, or not at all where it was changed meanwhile.
+func TestWhatIsRestoredIsReadAsTheModelStands(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	segment := projectionstest.SegmentIDs[0]
+	w.Segment(w.Acme, event.SegmentDefined{Segment: segment, Name: "S", Rule: event.Private([]byte(`traits.n > 20`)), Refers: []id.Segment{}})
+	w.Segment(w.Acme, event.SegmentReady{Revision: 0})
+	w.decide("n", true)
+	w.decide("n", false)
+	w.catchUp(testkit.Random(t)) // which notes no checkpoint: the model is behind what was acknowledged
+	found, rule, changed, ok, err := w.model.RestoredOf(t.Context(), w.Acme)
+	if found != segment || rule != `traits.n > 20` || changed != 0 || !ok || err != nil {
+		t.Errorf("%s by %q of revision %d, %t, %v", found, rule, changed, ok, err)
+	}
+}
+
+// decide records whether a path is sensitive.
+func (w *segmentFixture) decide(path string, sensitive bool) {
+	w.Helper()
+	w.Record(w.Acme, string(eventstore.TraitSchemaStream(w.Acme)), event.TraitSchemaOverridden{Overrides: map[string]event.TraitOverride{path: {Sensitive: &sensitive}}})
 }
