@@ -48,16 +48,16 @@ func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segm
 		if err != nil {
 			return nil, err
 		}
-		refers, err := c.refersOf(ctx, call.Client, *text, of.Layer)
-		if err != nil {
-			return nil, err
-		}
 		rule, err := c.ruleOf(ctx, call.Client, of)
 		if err != nil {
 			return nil, err
 		}
-		if string(rule) == *text {
+		if string(rule) == *text { // it stands, whatever it may read by now
 			return s.Change(segment, name, nil, nil)
+		}
+		refers, err := c.refersOf(ctx, call.Client, *text, of.Layer)
+		if err != nil {
+			return nil, err
 		}
 		return s.Change(segment, name, event.Private([]byte(*text)), refers)
 	})

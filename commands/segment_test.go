@@ -57,9 +57,9 @@ func TestTheRuleThatASegmentHasChangesNothing(t *testing.T) {
 	}
 }
 
-// A segment that is restored has the rule that it had, also where that asks for a layer that was
+// The rule that a segment has may come again, and is restored, also where it asks for a layer that was
 // retired meanwhile: nobody grants it, as in segments that were never blocked.
-func TestASegmentIsRestoredThoughALayerOfItsRuleIsRetired(t *testing.T) {
+func TestARuleStandsThoughALayerThatItAsksForIsRetired(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "acme@example.com")
 	layer, err := w.DefineConsentLayer(t.Context(), call, "Offers", []string{"plan"}, "")
@@ -73,6 +73,9 @@ func TestASegmentIsRestoredThoughALayerOfItsRuleIsRetired(t *testing.T) {
 	}
 	if _, err := w.RetireConsentLayer(t.Context(), call, layer.ID); err != nil {
 		t.Fatal(err)
+	}
+	if again, err := w.ChangeSegment(t.Context(), call, made.ID, nil, &rule); err != nil || len(again.Outcome.Recorded) != 0 {
+		t.Errorf("the same rule: %+v, %v", again.Outcome.Recorded, err)
 	}
 	if restored, err := w.RestoreSegment(t.Context(), call, made.ID, rule); err != nil || len(restored.Outcome.Recorded) != 1 {
 		t.Errorf("restored: %+v, %v", restored.Outcome.Recorded, err)
