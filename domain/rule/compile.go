@@ -698,5 +698,5 @@ func (c *compiler) distance(args []ast.Expr) (value, error) {
 		return nil, c.wrong(args[1], "distance_km takes a place, and a latitude and a longitude in the rule itself.")
 	}
 	place, err := c.value(args[0])
-	return of([]value{place}, distance(from)), err
+	return weighed([]value{place}, letters, distance(from)), err
 }

@@ -251,6 +251,21 @@ func TestAJudgementThatTakesTooManyStepsNamesNobody(t *testing.T) {
 	}
 }
 
+// However a text is read, that takes steps by its length: a list may ask for it thousands of times.
+func TestATextTakesStepsByItsLength(t *testing.T) {
+	text := strings.Repeat("long", 1000)
+	facts := factsOf(t, fmt.Sprintf(`{"text": %q}`, text))
+	for _, part := range []string{
+		`within(traits.text, "1d")`, `older(traits.text, "1d")`, `distance_km(traits.text, 52.52, 13.4) < 1`,
+		`traits.text < timestamp("2026-01-31T12:00:00Z")`, `traits.text == "short"`, `size(traits.text) == 1`,
+		fmt.Sprintf(`bucket(%q, 10) == 0`, text),
+	} {
+		if _, _, steps := parsed(t, part, rule.Users).JudgeUntil(facts); steps < len(text)/32 {
+			t.Errorf("%.40s took %d steps for a text of %d bytes", part, steps, len(text))
+		}
+	}
+}
+
 func BenchmarkExhausting(b *testing.B) {
 	facts := large(b)
 	for i, text := range exhausting() {

@@ -267,10 +267,25 @@ func matching(args []value, pattern *regexp.Regexp, instructions int) value {
 	})
 }
 
+// letters is what it takes to read a text as something else; of any other value little is looked at.
+func letters(known []any) int {
+	s, _ := known[0].(string)
+	return len(s) / 32
+}
+
+// moment reads the time of a value.
+func (j *judgement) moment(of value) (at time.Time, ok bool) {
+	v := of(j)
+	if j.takes(letters([]any{v})) {
+		return time.Time{}, false
+	}
+	return moment(v)
+}
+
 // within is true in the window that ends now, and older before it.
 func within(when value, window time.Duration) value {
 	return func(j *judgement) any {
-		at, ok := moment(when(j))
+		at, ok := j.moment(when)
 		if !ok {
 			return nil
 		}
@@ -325,7 +340,7 @@ func (j *judgement) in(at time.Time, window time.Duration) bool {
 
 func older(when value, window time.Duration) value {
 	return func(j *judgement) any {
-		at, ok := moment(when(j))
+		at, ok := j.moment(when)
 		if !ok {
 			return nil
 		}
@@ -377,6 +392,9 @@ func distance(from traits.Point) func([]any) any {
 // for a user for ever.
 func bucket(salt string, n uint64) value {
 	return func(j *judgement) any {
+		if j.takes(len(salt) / 32) {
+			return nil
+		}
 		sum := sha256.Sum256([]byte(j.Client + "\x00" + salt + "\x00" + j.ID))
 		return float64(binary.BigEndian.Uint64(sum[:8]) % n)
 	}
