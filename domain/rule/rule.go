@@ -317,7 +317,7 @@ func (r *Rule) JudgeUntil(facts *Facts) (truth Truth, until time.Time, steps int
 	j := begin(facts, r.most)
 	truth = r.root.judge(j)
 	if j.steps > r.most {
-		return Unknown, time.Time{}, r.most
+		return Unknown, j.flipsAt, r.most // a window that decides sooner may spare steps
 	}
 	return truth, j.flipsAt, j.steps
 }

@@ -507,6 +507,23 @@ func TestAWindowFlipsWhenItIsSaidTo(t *testing.T) {
 	}
 }
 
+// A judgement that takes too many steps is another one once a window decides before it does.
+func TestAWindowFlipsAlsoWhereStepsEnd(t *testing.T) {
+	facts := large(t)
+	facts.Traits["soon"] = facts.Now.Add(time.Hour).Format(time.RFC3339)
+	r := parsed(t, `within(traits.soon, "1d") || `+exhausting()[0], rule.Users)
+	for _, want := range []rule.Truth{rule.Unknown, rule.True} {
+		truth, until, _ := r.JudgeUntil(facts)
+		if truth != want || until.IsZero() {
+			t.Errorf("it is %d at %v until %v, want %d for some time", truth, facts.Now, until, want)
+		}
+		facts.Now = until
+	}
+	if truth, until, _ := r.JudgeUntil(facts); truth != rule.Unknown || !until.IsZero() {
+		t.Errorf("it is %d in the end, until %v", truth, until)
+	}
+}
+
 // A time in a year of five digits could not be told, and never comes.
 func TestAWindowThatEndsAfterAllTimesNeverFlips(t *testing.T) {
 	for text, flips := range map[string]bool{
