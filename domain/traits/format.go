@@ -163,9 +163,10 @@ func (f Format) parsed(text string) (float64, bool) {
 }
 
 // parsedAs reads a time by a layout of package time. A year of two digits is one from 1950 to 2049, as
-// spreadsheets take it: package time turns at 1969, and who was born in 1968 would be so in 2068.
+// spreadsheets take it: package time turns at 1969, and who was born in 1968 would be so in 2068. Nor does the
+// zone of the machine say what CET is: two machines would read other times.
 func parsedAs(layout, text string) (time.Time, bool) {
-	at, err := time.Parse(layout, text)
+	at, err := time.ParseInLocation(layout, text, time.UTC)
 	if err == nil && at.Year() >= 2050 && !strings.Contains(layout, "2006") {
 		at = at.AddDate(-100, 0, 0)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // exported is a column as a database or a spreadsheet exports it, and how it has to
@@ -459,6 +460,20 @@ func TestQuantitiesAndDatesAreReadAsPeopleWriteThem(t *testing.T) {
 	for _, text := range []string{"48.13 11.57", "48.13;11.57", "(48.13, 11.57)"} {
 		if lat, lon, ok := FormatLatLon.place(text); lat != 48.13 || lon != 11.57 || !ok {
 			t.Errorf("%s: %v, %v", text, lat, lon)
+		}
+	}
+}
+
+// A zone that has letters alone is none: which one CET is would follow from the zone of the machine.
+func TestTimesAreTheSameOnMachinesOfOtherZones(t *testing.T) {
+	local := time.Local
+	defer func() { time.Local = local }()
+	for _, zone := range []*time.Location{time.UTC, time.FixedZone("CET", 3600)} {
+		time.Local = zone
+		for text, f := range map[string]Format{"2021-03-04 12:00:00 CET": FormatDayTime, "4 March 2021 12:00:00 CET": FormatNamed} {
+			if days, ok := f.days(Value{Kind: Text, Text: text}); !ok || days != 18_690.5 {
+				t.Errorf("%s is day %v where the machine's zone is %s", text, days, zone)
+			}
 		}
 	}
 }
