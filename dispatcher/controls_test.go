@@ -211,6 +211,7 @@ func TestAFilterLeavesOutWhatItDoesNotSurelyName(t *testing.T) {
 			{`data.none == 1`, false},    // unknown
 			{`!(data.none == 1)`, false}, // too
 			{`data.user_id.startsWith("usr_") && data.user_id != data.matched_user_id`, true},
+			{`older(timestamp("2001-01-31T12:00:00Z"), "1d") && !within(timestamp("2001-01-31T12:00:00Z"), "1d")`, true},
 			{`data.user_id.matches("((u?){30}(s?){30}){20}r_.*") || data.score > 0.7`, false}, // takes too many steps
 			{``, true},
 		} {
@@ -224,9 +225,9 @@ func TestAFilterLeavesOutWhatItDoesNotSurelyName(t *testing.T) {
 			r.apply(some...)
 		}
 		for sql, want := range map[string]int{
-			`SELECT count(*) FROM dispatch_queue WHERE webhook = $1`:           4,
+			`SELECT count(*) FROM dispatch_queue WHERE webhook = $1`:           5,
 			`SELECT filtered FROM dispatch_endpoints WHERE webhook = $1`:       4,
-			`SELECT count(*) FROM dispatch_queue WHERE webhook <> $1`:          8,
+			`SELECT count(*) FROM dispatch_queue WHERE webhook <> $1`:          9,
 			`SELECT sum(filtered) FROM dispatch_endpoints WHERE webhook <> $1`: 0,
 		} {
 			if n := r.count(sql, webhook); n != want {

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"kindred/domain/rule"
 )
@@ -25,8 +26,9 @@ func (f *filters) names(filter string, facts *rule.Facts) bool {
 	return parsed.Judge(facts) == rule.True
 }
 
-// factsOf reads what a delivery says.
-func factsOf(body []byte) (*rule.Facts, error) {
+// factsOf reads what a delivery says. It is judged as of when the event was recorded, however late
+// it is queued.
+func factsOf(body []byte, recorded time.Time) (*rule.Facts, error) {
 	var message struct {
 		EventType string         `json:"event_type"`
 		Data      map[string]any `json:"data"`
@@ -34,5 +36,5 @@ func factsOf(body []byte) (*rule.Facts, error) {
 	if err := json.Unmarshal(body, &message); err != nil {
 		return nil, fmt.Errorf("read what a delivery says: %w", err)
 	}
-	return &rule.Facts{EventType: message.EventType, Data: message.Data}, nil
+	return &rule.Facts{EventType: message.EventType, Data: message.Data, Now: recorded}, nil
 }

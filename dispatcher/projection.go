@@ -336,7 +336,7 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) (leftO
 		}
 		if e.Controls.Filter != "" {
 			if facts == nil {
-				if facts, err = factsOf(body); err != nil {
+				if facts, err = factsOf(body, rec.RecordedAt); err != nil {
 					return leftOut, err
 				}
 			}
