@@ -266,6 +266,18 @@ func TestATextTakesStepsByItsLength(t *testing.T) {
 	}
 }
 
+// A failed parse takes a microsecond and makes an error, while an element of a list takes some steps of 10 ns.
+func TestATextThatIsNoTimeIsNotParsed(t *testing.T) {
+	facts := large(t)
+	judging := func(text string) float64 {
+		r := parsed(t, text, rule.Users)
+		return testing.AllocsPerRun(10, func() { r.Judge(facts) })
+	}
+	if got, want := judging(`within(traits.text, "1d") || older(traits.text, "1d")`), judging(`traits.text == "x" || traits.text == "y"`); got > want {
+		t.Errorf("it makes %v objects, and a comparison %v", got, want)
+	}
+}
+
 func BenchmarkExhausting(b *testing.B) {
 	facts := large(b)
 	for i, text := range exhausting() {

@@ -360,21 +360,20 @@ func moment(v any) (time.Time, bool) {
 	case time.Time:
 		return v, true
 	case string:
-		if strings.Contains(v, ",") {
-			return time.Time{}, false
+		if len(v) < len(time.DateOnly) || v[4] != '-' || strings.Contains(v, ",") {
+			return time.Time{}, false // most texts are no time, and a failed parse is dear
 		}
-		if len(v) > len(time.DateOnly) {
-			v = strings.ToUpper(v)
+		if len(v) == len(time.DateOnly) {
+			at, err := time.Parse(time.DateOnly, v)
+			return at, err == nil
 		}
+		v = strings.ToUpper(v)
 		if at, is := strings.CutSuffix(v, ":60Z"); is {
 			before, ok := moment(at + ":59Z")
 			return before.Add(time.Second), ok
 		}
-		for _, layout := range []string{time.RFC3339, time.DateOnly} {
-			if at, err := time.Parse(layout, v); err == nil {
-				return at, true
-			}
-		}
+		at, err := time.Parse(time.RFC3339, v)
+		return at, err == nil
 	}
 	return time.Time{}, false
 }
