@@ -21,17 +21,14 @@ FROM segment_users u JOIN segment_clients c ON c.client = u.client`
 	servingVersions = `SELECT v.number, v.segment FROM segment_versions v WHERE v.client = $1 AND v.serves`
 )
 
-// served are the segments of the versions that serve.
-type served map[int32]string
+// served are the versions that serve, by segment.
+type served map[string]int32
 
-// of are the segments that a user is in.
-func (s served) of(u *segmentUser) (in []string) {
-	for _, number := range u.versions {
-		if segment := s[number]; segment != "" {
-			in = append(in, segment)
-		}
-	}
-	return in
+// names says whether a user is in a segment. A rule may ask that for each element of a list.
+func (s served) names(u *segmentUser, segment string) bool {
+	number, serves := s[segment]
+	_, in := slices.BinarySearch(u.versions, number)
+	return serves && in
 }
 
 // serving reads which versions serve, as of what the client was told.
@@ -43,7 +40,7 @@ func (m Model) serving(ctx context.Context, client id.Client, eventual bool) (se
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, servingVersions, nil, func(r *row) []any { return []any{&r.number, &r.segment} })
 	serving := make(served, len(found))
 	for _, r := range found {
-		serving[r.number] = r.segment
+		serving[r.segment] = r.number
 	}
 	return serving, err
 }
@@ -79,11 +76,10 @@ func (m Model) judge(ctx context.Context, client id.Client, eventual bool, servi
 		if u.facts == nil {
 			continue
 		}
-		in := serving.of(u)
 		u.known = known[u.id]
 		*u.facts = u.known.facts(*u.facts)
 		u.facts.Now = found[i].now
-		u.facts.InSegment = func(segment string) bool { return slices.Contains(in, segment) }
+		u.facts.InSegment = func(segment string) bool { return serving.names(u, segment) }
 		goOn := judge(u, u.openSteps())
 		if u.close(); !goOn {
 			break
