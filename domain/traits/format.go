@@ -225,11 +225,11 @@ func within(text, first, last string) string {
 func (f Format) place(text string) (lat, lon float64, ok bool) {
 	separator := ","
 	if f == FormatPoint {
-		inside, found := strings.CutPrefix(strings.ToUpper(strings.TrimSpace(text)), "POINT")
-		if !found {
+		const point = "POINT"
+		if text = strings.TrimSpace(text); len(text) < len(point) || !strings.EqualFold(text[:len(point)], point) {
 			return 0, 0, false
 		}
-		text, separator = inside, " "
+		text, separator = text[len(point):], " "
 	}
 	text = strings.Trim(strings.TrimSpace(text), "()[]")
 	first, second, found := strings.Cut(strings.TrimSpace(text), separator)
