@@ -133,3 +133,27 @@ func TestWhatTheServerCannotReadIsAProblemToo(t *testing.T) {
 		_ = c.Close()
 	}
 }
+
+// net/http gives up a trailer that does not fit into its buffer, and has then read none of it.
+func TestNothingBehindABodyThatBrokeOffIsARequest(t *testing.T) {
+	e := serve(t, nil)
+	c, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.WriteString(c, "POST /auth/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"+
+		"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 8<<10)+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || !strings.Contains(string(body), `"code":"body_incomplete"`) || !answer.Close {
+		t.Errorf("%d, the connection goes on: %t; %s %v", answer.StatusCode, !answer.Close, body, err)
+	}
+}

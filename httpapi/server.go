@@ -16,7 +16,7 @@ const idleTimeout = 2 * time.Minute
 func NewServer(addr string, handler http.Handler) *http.Server {
 	return &http.Server{
 		Addr:              addr,
-		Handler:           handler,
+		Handler:           apart(handler),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      writeTimeout,
@@ -24,4 +24,16 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 		ConnState:         notes,
 		MaxHeaderBytes:    maxHeader - 4<<10, // net/http takes 4 KiB more than that
 	}
+}
+
+// apart gives a handler a request of its own, whose body it may replace. By the body of its
+// own request net/http tells whether that broke off: it would take the rest for another request.
+func apart(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			own := *r
+			r = &own
+		}
+		next.ServeHTTP(w, r)
+	})
 }
