@@ -25,9 +25,13 @@ const Path = "/console/"
 // Policy is the Content-Security-Policy of all pages.
 const Policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-// largestForm bounds what a form sends, in bytes; a file that is imported streams.
-// limit: requests | a form of the console | {largestForm B}; a file that is imported streams | 400, on a page that says so
-const largestForm = 1 << 20
+// largestForm bounds what a form sends, in bytes, and largestEntrance what one sends to sign
+// in or up; a file that is imported streams.
+// limit: requests | a form of the console | {largestForm B}, to sign in or up {largestEntrance B}; a file that is imported streams | 400, on a page that says so
+const (
+	largestForm     = 1 << 20
+	largestEntrance = 16 << 10
+)
 
 //go:embed pages/*.tmpl
 var pages embed.FS

@@ -497,6 +497,20 @@ func TestSigningOutEndsTheSessionAmongMany(t *testing.T) {
 	}
 }
 
+func TestAFormThatCannotBeReadIsRefused(t *testing.T) {
+	t.Parallel()
+	for path, form := range map[string]string{
+		"sign-in": "email=%zz",
+		"sign-up": "company_name=" + strings.Repeat("a", largestEntrance),
+		"traits":  "key=" + strings.Repeat("a", largestForm),
+	} {
+		page := rendered(t, pagesOf(t), base(kindred.RoleOwner, "Acme", "admin"), http.MethodPost, path, form)
+		if !strings.HasPrefix(page, "400 ") || !strings.Contains(page, say("problem.this_form_cannot_be")) {
+			t.Errorf("%s: %.200s", path, page)
+		}
+	}
+}
+
 // A proxy that is not trusted hides nobody: whoever comes through it may not pass for this machine itself.
 func TestTheAPIHearsOfAProxy(t *testing.T) {
 	t.Parallel()

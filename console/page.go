@@ -148,7 +148,7 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 		if r.Method == http.MethodPost && !strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {
 			r.Body = http.MaxBytesReader(w, r.Body, largestForm)
 			if err := r.ParseForm(); err != nil {
-				s.refuse(w, r, http.StatusBadRequest, say("problem.this_form_cannot_be"), say("problem.it_is_larger_than"))
+				s.unreadable(w, r)
 				return
 			}
 		}
@@ -306,6 +306,11 @@ func (s *Console) refuse(w http.ResponseWriter, r *http.Request, status int, tit
 	s.render(w, r, status, "problem", view{
 		Title: title, Problem: &Problem{Status: status, Title: title, Detail: detail}, Zone: time.UTC, Now: s.Now(), Path: r.URL.Path,
 	})
+}
+
+// unreadable refuses a form.
+func (s *Console) unreadable(w http.ResponseWriter, r *http.Request) {
+	s.refuse(w, r, http.StatusBadRequest, say("problem.this_form_cannot_be"), say("problem.it_is_too_large"))
 }
 
 // done leads to a page that says what was done, so that reloading it repeats nothing.

@@ -110,13 +110,14 @@ func within(to string) string {
 // open serves a page to who is not signed in.
 func (s *Console) open(do func(*page) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, 16<<10)
-		p := &page{Console: s, w: w, r: r, calls: &calls{}}
-		err := r.ParseForm()
-		if err == nil {
-			p.api, err = s.client(r, p.calls, "")
+		r.Body = http.MaxBytesReader(w, r.Body, largestEntrance)
+		if err := r.ParseForm(); err != nil {
+			s.unreadable(w, r)
+			return
 		}
-		if err == nil {
+		p := &page{Console: s, w: w, r: r, calls: &calls{}}
+		var err error
+		if p.api, err = s.client(r, p.calls, ""); err == nil {
 			err = do(p)
 		}
 		if err != nil {
