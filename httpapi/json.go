@@ -14,7 +14,7 @@ import (
 const (
 	// limit: requests | depth of JSON | {maxDepth} | 400 `json_too_deep`
 	maxDepth = 64 // how deep JSON may nest
-	// limit: requests | values in a body | {maxValues} | 413 `too_many_values`
+	// limit: requests | values and names in a body | {maxValues} | 413 `too_many_values`
 	maxValues = 50_000 // values and names together; bounds what validation costs
 )
 
@@ -308,7 +308,7 @@ func (s *jsonScanner) peek() byte {
 
 func (s *jsonScanner) count() *fault.Fault {
 	if s.values++; s.values > maxValues {
-		return fault.New(fault.TooLarge, "too_many_values", "The body holds more than %d values.", maxValues)
+		return fault.New(fault.TooLarge, "too_many_values", "The body holds more than %d values and names.", maxValues)
 	}
 	return nil
 }
