@@ -31,11 +31,15 @@ func (p *page) campaigns() error {
 	})
 }
 
-// typedTime reads a time that was typed in the reader's zone.
-func (p *page) typedTime(name string) (at kindred.Nullable[time.Time], err error) {
+// typedTime reads a time that was typed in the reader's zone. One that is as its field shows it is left out: the field has
+// no seconds.
+func (p *page) typedTime(name string, shown *time.Time) (at kindred.Nullable[time.Time], err error) {
 	text := p.form(name)
-	if text == "" {
+	switch {
+	case text == "":
 		return kindred.Null[time.Time](), nil
+	case text == inputTime(shown, zoneOf(p.r)):
+		return at, nil
 	}
 	t, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 	if err != nil {
@@ -53,8 +57,20 @@ func (p *page) nullable(name string) (kindred.Nullable[int64], error) {
 	return kindred.Value(*n), nil
 }
 
-// typedCampaign reads the form of a campaign.
-func (p *page) typedCampaign() (c kindred.CampaignChange, err error) {
+// typedSpan reads a whole number of a unit, in seconds. What is as its field shows it is left out: it may be a part of one.
+func (p *page) typedSpan(name string, unit time.Duration, shown *int64) (seconds kindred.Nullable[int64], err error) {
+	if shown != nil && p.form(name) == inUnits(shown, unit) {
+		return seconds, nil
+	}
+	seconds, err = p.nullable(name)
+	if n, typed := seconds.Get(); typed {
+		seconds = kindred.Value(n * int64(unit/time.Second))
+	}
+	return seconds, err
+}
+
+// typedCampaign reads the form of a campaign that is before, or of a new one.
+func (p *page) typedCampaign(before kindred.Campaign) (c kindred.CampaignChange, err error) {
 	currency := p.form("currency")
 	budget, ok := minor(p.form("budget_minor"), currency)
 	if !ok || budget == 0 {
@@ -71,19 +87,16 @@ func (p *page) typedCampaign() (c kindred.CampaignChange, err error) {
 		audience = kindred.AudienceSegments
 	}
 	c.Name, c.BudgetMinor, c.Currency, c.Audience = new(p.form("name")), &budget, &currency, &audience
-	if c.StartsAt, err = p.typedTime("starts_at"); err != nil {
+	if c.StartsAt, err = p.typedTime("starts_at", before.StartsAt); err != nil {
 		return c, err
 	}
-	if c.EndsAt, err = p.typedTime("ends_at"); err != nil {
+	if c.EndsAt, err = p.typedTime("ends_at", before.EndsAt); err != nil {
 		return c, err
 	}
 	if c.FrequencyCap, err = p.nullable("frequency_cap"); err != nil {
 		return c, err
 	}
-	days, err := p.whole("window_days")
-	if days != nil {
-		c.FrequencyWindowSeconds = kindred.Value(*days * 86400)
-	}
+	c.FrequencyWindowSeconds, err = p.typedSpan("window_days", 24*time.Hour, before.FrequencyWindowSeconds)
 	return c, err
 }
 
@@ -186,7 +199,7 @@ func clusterIDs(typed url.Values, campaign any) []string {
 }
 
 func (p *page) createCampaign() error {
-	c, err := p.typedCampaign()
+	c, err := p.typedCampaign(kindred.Campaign{})
 	if err != nil {
 		return p.again(err, p.campaigns)
 	}
@@ -243,6 +256,11 @@ func (p *page) campaign() error {
 	clusters, _, err := collect(p.api.Clusters.List(ctx, kindred.ListClustersParams{}), allOf)
 	if err != nil {
 		return err
+	}
+	for _, id := range one.ClusterIDs {
+		if !slices.ContainsFunc(clusters, func(c kindred.Cluster) bool { return c.ID == id }) { // beyond those that can be chosen from
+			clusters = append(clusters, kindred.Cluster{ID: id, Label: short(id)})
+		}
 	}
 	segments, err := p.allSegments()
 	if err != nil {
@@ -306,8 +324,11 @@ func (p *page) changeCampaign() error {
 			}
 		}
 	} else {
-		var err error
-		if change, err = p.typedCampaign(); err != nil {
+		before, err := p.api.Campaigns.Get(p.r.Context(), id)
+		if err == nil {
+			change, err = p.typedCampaign(*before)
+		}
+		if err != nil {
 			return p.again(err, p.campaign)
 		}
 	}

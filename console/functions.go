@@ -38,12 +38,12 @@ func (s *Console) functions() template.FuncMap {
 			return false
 		},
 		"amount": amount, "groups": groups, "bySlash": func(path string) []string { return strings.Split(path, "/")[1:] },
-		"days": func(seconds *int64) int64 { return *seconds / 86400 },
+		"days": func(seconds *int64) string { return inUnits(seconds, 24*time.Hour) },
 		"hours": func(seconds *int64) string {
 			if seconds == nil {
 				return "some"
 			}
-			return strconv.FormatFloat(float64(*seconds)/3600, 'f', -1, 64)
+			return inUnits(seconds, time.Hour)
 		}, "plus": func(a, b int) int { return a + b },
 		"list": func(all ...string) []string { return all }, "last": func(all []kindred.DeliveryAttempt) *kindred.DeliveryAttempt {
 			if len(all) == 0 {
@@ -207,6 +207,11 @@ func minor(text, currency string) (int64, bool) {
 	}
 	n, err := strconv.ParseInt(strings.ReplaceAll(read[1], ",", "")+read[2]+strings.Repeat("0", d-len(read[2])), 10, 64)
 	return n, err == nil
+}
+
+// inUnits writes seconds in a larger unit, of which they may be a part.
+func inUnits(seconds *int64, unit time.Duration) string {
+	return strconv.FormatFloat(math.Round(1000*float64(*seconds)/unit.Seconds())/1000, 'f', -1, 64)
 }
 
 // stamp writes a time in the reader's zone, to the second.

@@ -93,7 +93,11 @@ func (p *page) changeWebhook() error {
 			return p.again(invalid("status", say("webhook.an_endpoint_can_be")), p.webhook)
 		}
 	} else if p.form("controls") != "" {
-		if err := p.controls(&change); err != nil {
+		before, err := p.api.Webhooks.Get(p.r.Context(), id)
+		if err == nil {
+			err = p.controls(&change, before)
+		}
+		if err != nil {
 			return p.again(err, p.webhook)
 		}
 	} else {
@@ -110,21 +114,12 @@ func (p *page) changeWebhook() error {
 }
 
 // controls reads how deliveries are to go. Headers that are not typed stay as they are.
-func (p *page) controls(change *kindred.WebhookChange) error {
-	most, err := p.whole("max_per_second")
-	if err != nil {
+func (p *page) controls(change *kindred.WebhookChange, before *kindred.Webhook) (err error) {
+	if change.MaxPerSecond, err = p.nullable("max_per_second"); err != nil {
 		return err
 	}
-	hours, err := p.whole("disable_after_hours")
-	if err != nil {
+	if change.DisableAfterSeconds, err = p.typedSpan("disable_after_hours", time.Hour, before.DisableAfterSeconds); err != nil {
 		return err
-	}
-	change.MaxPerSecond, change.DisableAfterSeconds = kindred.Null[int64](), kindred.Null[int64]()
-	if most != nil {
-		change.MaxPerSecond = kindred.Value(*most)
-	}
-	if hours != nil {
-		change.DisableAfterSeconds = kindred.Value(*hours * int64(time.Hour/time.Second))
 	}
 	change.Filter = kindred.Null[string]()
 	if filter := p.optional("filter"); filter != nil {

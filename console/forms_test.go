@@ -1,0 +1,122 @@
+package console
+
+import (
+	"encoding/json"
+	"html"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	kindred "kindred/sdk/go"
+)
+
+var (
+	forms    = regexp.MustCompile(`(?s)<form.*?</form>`)
+	controls = regexp.MustCompile(`(?s)<(?:input|textarea) [^>]*\bname="([^"]*)"[^>]*>(?:([^<]*)</textarea>)?`)
+	valued   = regexp.MustCompile(`\bvalue="([^"]*)"`)
+)
+
+// formWith is the form of a page that has a field, as a browser sends it where nothing is typed. Of choices it leaves out
+// those that are none.
+func formWith(t *testing.T, page, field string) url.Values {
+	t.Helper()
+	for _, form := range forms.FindAllString(page, -1) {
+		if !strings.Contains(form, `name="`+field+`"`) {
+			continue
+		}
+		values := url.Values{}
+		for _, found := range controls.FindAllStringSubmatch(form, -1) {
+			value := found[2]
+			if strings.Contains(found[0], `type="checkbox"`) && !strings.Contains(found[0], " checked") {
+				continue
+			}
+			if is := valued.FindStringSubmatch(found[0]); is != nil {
+				value = is[1]
+			}
+			values.Add(found[1], html.UnescapeString(value))
+		}
+		return values
+	}
+	t.Fatalf("no form has the field %s: %s", field, page)
+	return nil
+}
+
+// sentBack is the body of the change that the form of a page asks for.
+func sentBack(t *testing.T, world made, path, field string, typed url.Values) (change map[string]any) {
+	t.Helper()
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch {
+			body, err := io.ReadAll(r.Body)
+			if err == nil {
+				err = json.Unmarshal(body, &change)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		world.ServeHTTP(w, r)
+	})
+	pages := pagesOf(t)
+	form := formWith(t, rendered(t, pages, world, http.MethodGet, path, ""), field)
+	maps.Copy(form, typed)
+	if saved := rendered(t, pages, api, http.MethodPost, path, form.Encode()); !strings.HasPrefix(saved, "303 ") {
+		t.Fatalf("%v is refused: %s", form, saved)
+	}
+	return change
+}
+
+// Whoever changes the name of a campaign changes nothing else, such as what a field shows in part: the seconds of a time,
+// hours of a day, a cluster that a later run has retired.
+func TestTheFormOfACampaignChangesWhatIsTyped(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/campaigns/cam_1": kindred.Campaign{
+			ID: "cam_1", Name: "Spring", Currency: "EUR", BudgetMinor: 1000, Status: kindred.CampaignStatusRunning, Audience: kindred.AudienceClusters, ClusterIDs: []string{"clu_1", "clu_3"},
+			StartsAt: new(now.Add(13 * time.Second)), EndsAt: new(now.Add(48*time.Hour + 17*time.Second)), FrequencyCap: new(int64(3)), FrequencyWindowSeconds: new(int64(3600)),
+		},
+		"/api/v1/campaigns/cam_1/analytics": kindred.CampaignAnalytics{},
+		"/api/v1/clusters": kindred.ClusterList{Data: []kindred.Cluster{
+			{ID: "clu_1", Label: "of before", Status: kindred.ClusterStatusRetired}, {ID: "clu_2", Label: "of now", Status: kindred.ClusterStatusActive},
+		}},
+	})
+	change := sentBack(t, world, "campaigns/cam_1", "budget_minor", url.Values{"name": {"Summer"}})
+	if change["name"] != "Summer" {
+		t.Errorf("the name is not changed: %v", change)
+	}
+	for _, field := range []string{"starts_at", "ends_at", "frequency_window_seconds"} {
+		if value, there := change[field]; there {
+			t.Errorf("%s is changed to %v", field, value)
+		}
+	}
+	if ids, _ := change["cluster_ids"].([]any); change["audience"] != "clusters" || len(ids) != 2 {
+		t.Errorf("it is for %v, %v", change["audience"], ids)
+	}
+	change = sentBack(t, world, "campaigns/cam_1", "budget_minor", url.Values{"window_days": {""}, "ends_at": {"2026-12-01T08:00"}})
+	if window, there := change["frequency_window_seconds"]; !there || window != nil {
+		t.Errorf("a window that is taken away is %v", window)
+	}
+	if change["ends_at"] != "2026-12-01T08:00:00Z" {
+		t.Errorf("it ends at %v", change["ends_at"])
+	}
+}
+
+// Half an hour is no whole number of hours, and stays as it is where something else is changed.
+func TestTheFormOfAnEndpointChangesWhatIsTyped(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/clients/cli_1/webhooks/whk_1": kindred.Webhook{ID: "whk_1", URL: "https://a.example", Status: "active", DisableAfterSeconds: new(int64(1800))},
+	})
+	change := sentBack(t, world, "webhooks/whk_1", "max_per_second", url.Values{"max_per_second": {"5"}})
+	if after, there := change["disable_after_seconds"]; there || change["max_per_second"] != 5.0 {
+		t.Errorf("it is paused after %v, and gets %v a second", after, change["max_per_second"])
+	}
+	change = sentBack(t, world, "webhooks/whk_1", "max_per_second", url.Values{"disable_after_hours": {"2"}})
+	if change["disable_after_seconds"] != 7200.0 {
+		t.Errorf("2 hours are %v", change["disable_after_seconds"])
+	}
+}
