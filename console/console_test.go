@@ -65,6 +65,7 @@ func TestNumbersAreWrittenForPeople(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
 		"20,412": number(int64(20412)), "−1,000": number(-1000), "0": number(0), "999": number(int64(999)), "1,234,567": number(1234567.0), "0.25": number(.25),
+		"36.86": number(36.8567), "123.5": number(123.456), "52,346": number(52345.678), "1,000": number(999.96), "−1,000,000": number(-999999.5), "1e+17": number(1e17),
 		"91 %": percent(.91), "0.4 %": percent(.004), "0 %": percent(0), "EUR 3,182.50": money(318250, "EUR"), "JPY 500": money(500, "JPY"), "EUR −0.05": money(-5, "EUR"), "EUR −3.05": money(-305, "EUR"),
 		"5 s": seconds(4200 * time.Millisecond), "3 min": seconds(200 * time.Second), "47 h": seconds(47 * time.Hour), "3 days": seconds(73 * time.Hour),
 	} {

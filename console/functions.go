@@ -126,10 +126,10 @@ func number(v any) string {
 		}
 		n = *v
 	case float64:
-		if v != math.Trunc(v) || math.Abs(v) > 1<<53 {
+		if v != math.Trunc(v) && math.Abs(v) < 999.95 || math.Abs(v) > 1<<53 {
 			return strconv.FormatFloat(v, 'g', 4, 64)
 		}
-		n = int64(v)
+		n = int64(math.Round(v)) // of four digits before the point nothing behind it is shown
 	default:
 		return fmt.Sprint(v)
 	}
