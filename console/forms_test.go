@@ -120,3 +120,31 @@ func TestTheFormOfAnEndpointChangesWhatIsTyped(t *testing.T) {
 		t.Errorf("2 hours are %v", change["disable_after_seconds"])
 	}
 }
+
+func TestWhatIsNoNumberIsRefusedAtItsField(t *testing.T) {
+	t.Parallel()
+	pages, world := pagesOf(t), base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/traits": kindred.TraitSchema{Traits: []kindred.Trait{{Path: "age"}}}, "/api/v1/traits/age/distribution": kindred.TraitDistribution{}, "/api/v1/clients/cli_1": kindred.ClientDetails{ID: "cli_1"},
+	})
+	for _, typed := range []string{"NaN", "-inf", "1e400", "x"} {
+		for path, form := range map[string]string{"traits": "path=age&weight=", "settings": "name=Acme&k=5&min_score="} {
+			page := rendered(t, pages, world, http.MethodPost, path, form+typed)
+			if !strings.HasPrefix(page, "422 ") || !strings.Contains(page, `class="wrong"`) {
+				t.Errorf("%s of %s: %s", typed, path, page)
+			}
+		}
+	}
+}
+
+// A form before signing in that was cut is refused as others are: the service has answered.
+func TestWhatCannotBeReadIsTheFaultOfItsSender(t *testing.T) {
+	t.Parallel()
+	pages, world := pagesOf(t), base(kindred.RoleOwner, "Acme", "admin")
+	for _, c := range [][3]string{
+		{http.MethodGet, "sign-in?to=%zz", ""}, {http.MethodPost, "sign-in", "email=%"}, {http.MethodPost, "sign-up", "email=" + strings.Repeat("a", 17<<10)}, {http.MethodPost, "users", "external_id=%"},
+	} {
+		if page := rendered(t, pages, world, c[0], c[1], c[2]); !strings.HasPrefix(page, "400 ") {
+			t.Errorf("%s %s: %s", c[0], c[1], page)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -355,6 +356,12 @@ func (p *page) whole(name string) (*int64, error) {
 		return nil, invalid(name, say("problem.this_must_be_a"))
 	}
 	return &n, nil
+}
+
+// decimal reads a number that JSON can write.
+func decimal(text string) (n float64, ok bool) {
+	n, err := strconv.ParseFloat(text, 64)
+	return n, err == nil && !math.IsNaN(n) && !math.IsInf(n, 0)
 }
 
 // invalid is what the API answers to a field that is wrong, for what it never sees.

@@ -64,8 +64,8 @@ func (p *page) changeSettings() error {
 	if err != nil {
 		return p.again(err, p.settings)
 	}
-	score, err := strconv.ParseFloat(p.form("min_score"), 64)
-	if err != nil {
+	score, ok := decimal(p.form("min_score"))
+	if !ok {
 		return p.again(invalid("min_score", say("settings.this_must_be_a")), p.settings)
 	}
 	ids := kindred.WebhookUserIDs(p.form("webhook_user_ids"))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -84,8 +83,8 @@ func (p *page) decided() (decision kindred.TraitsPreviewTraitsValue, err error) 
 		Weight: kindred.Null[float64](), Ignore: kindred.Value(p.form("ignore") != ""), Sensitive: kindred.Value(p.form("sensitive") != ""),
 	}
 	if text := p.form("weight"); text != "" {
-		weight, err := strconv.ParseFloat(text, 64)
-		if err != nil {
+		weight, ok := decimal(text)
+		if !ok {
 			return decision, invalid("weight", say("traits.this_must_be_a"))
 		}
 		decision.Weight = kindred.Value(weight)
