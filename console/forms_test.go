@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,38 @@ func TestTheFormOfAnEndpointChangesWhatIsTyped(t *testing.T) {
 	change = sentBack(t, world, "webhooks/whk_1", "max_per_second", url.Values{"disable_after_hours": {"2"}})
 	if change["disable_after_seconds"] != 7200.0 {
 		t.Errorf("2 hours are %v", change["disable_after_seconds"])
+	}
+}
+
+// A form of an endpoint that is refused comes back as it was typed, also what was ticked.
+func TestTheFormOfAnEndpointComesBackAsTyped(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/clients/cli_1/webhooks/whk_1": kindred.Webhook{ID: "whk_1", URL: "https://a.example", EventTypes: kindred.EventTypes()[:2], HeaderNames: []string{"X-Tenant"}},
+	})
+	pages, refusing := pagesOf(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch {
+			made{r.URL.Path: refusal{Status: http.StatusUnprocessableEntity, Code: "invalid", Errors: []kindred.FieldError{{Pointer: "/event_types", Detail: "must be others"}}}}.ServeHTTP(w, r)
+			return
+		}
+		world.ServeHTTP(w, r)
+	})
+	page := rendered(t, pages, refusing, http.MethodPost, "webhooks/whk_1", "url=https%3A%2F%2Fb.example&event_types=match.computed")
+	if form := formWith(t, page, "url"); !slices.Equal(form["event_types"], []string{"match.computed"}) || form.Get("url") != "https://b.example" {
+		t.Errorf("it comes back as %v", form)
+	}
+	if !strings.Contains(page, `<span class="wrong" role="alert">must be others`) {
+		t.Errorf("it is not said at the field: %s", page)
+	}
+	if form := formWith(t, page, "controls"); form.Has("no_headers") {
+		t.Errorf("what was not typed is ticked: %v", form)
+	}
+	page = rendered(t, pages, refusing, http.MethodPost, "webhooks/whk_1", "controls=1&no_headers=on")
+	if form := formWith(t, page, "controls"); !form.Has("no_headers") {
+		t.Errorf("headers stay: %v", form)
+	}
+	if form := formWith(t, page, "url"); len(form["event_types"]) != 2 {
+		t.Errorf("the other form has lost its events: %v", form)
 	}
 }
 
