@@ -556,3 +556,29 @@ func TestTheFiguresOfASandboxGoByItsClock(t *testing.T) {
 		}
 	}
 }
+
+// Who was added just now was added by the sandbox's clock, not two days from now. What the service's clock dates, such as the
+// use of a key, stands beside it: all is written out.
+func TestTimesOfASandboxAreWrittenOut(t *testing.T) {
+	t.Parallel()
+	ahead := now.Add(50 * time.Hour)
+	world := base(kindred.RoleOwner, "Staging", "admin").plus(made{
+		"/api/v1/users":                  kindred.UserList{Data: []kindred.User{{ID: "usr_1", ExternalID: "ann", UpdatedAt: ahead}}},
+		"/api/v1/clients/cli_1/api_keys": kindred.APIKeyList{Data: []kindred.APIKey{{ID: "key_1", Name: "backend", LastUsedAt: new(now)}}},
+	})
+	pages := pagesOf(t)
+	for path, want := range map[string]string{"users": ">27 Nov 2026, 11:30<", "developers": ">25 Nov 2026, 09:30<"} {
+		for _, inside := range []bool{true, false} {
+			r := httptest.NewRequest(http.MethodGet, Path+path, nil)
+			r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+			if inside {
+				r.AddCookie(&http.Cookie{Name: sandboxCookie, Value: "cli_1"})
+			}
+			w := httptest.NewRecorder()
+			pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
+			if w.Code != http.StatusOK || strings.Contains(w.Body.String(), want) != inside {
+				t.Errorf("%s, in a sandbox %t: %d %s", path, inside, w.Code, w.Body)
+			}
+		}
+	}
+}

@@ -230,7 +230,7 @@ func inputTime(t *time.Time, zone *time.Location) string {
 	return t.In(zone).Format(typedLayout)
 }
 
-// when writes how long ago a time is, or in how long, with the time itself behind it.
+// when writes how long ago a time is, or in how long, with the time itself behind it. Without a now it writes the time.
 func when(at any, zone *time.Location, now time.Time) template.HTML {
 	var t time.Time
 	switch at := at.(type) {
@@ -245,6 +245,8 @@ func when(at any, zone *time.Location, now time.Time) template.HTML {
 	ago := now.Sub(t)
 	text := seconds(ago.Abs())
 	switch {
+	case now.IsZero():
+		text = t.In(zone).Format("2 Jan 2006, 15:04")
 	case ago.Abs() > 7*24*time.Hour:
 		text = t.In(zone).Format("2 Jan 2006")
 	case ago >= 0:
@@ -269,7 +271,7 @@ func rounded(d time.Duration) time.Duration {
 
 // hour writes a time of which only the hour is known.
 func hour(at *time.Time, zone *time.Location, now time.Time) template.HTML {
-	if at != nil && now.Sub(*at) < time.Hour {
+	if at != nil && !now.IsZero() && now.Sub(*at) < time.Hour {
 		return template.HTML(say("developers.this_hour")) //nolint:gosec // our own words
 	}
 	return when(at, zone, now)

@@ -46,7 +46,7 @@ type view struct {
 	Key     string // of the forms of this page: sent twice, it takes effect once
 	Calls   []Call
 	Zone    *time.Location
-	Now     time.Time
+	Now     time.Time // zero where times are written out
 	Path    string
 	Data    any
 }
@@ -269,7 +269,10 @@ func (p *page) asSeen() []kindred.Option {
 }
 
 func (p *page) write(status int, name string, v view) {
-	v.Who, v.Calls, v.Zone, v.Now, v.Path = p.who, p.calls.made, zoneOf(p.r), p.Now(), p.r.URL.RequestURI()
+	v.Who, v.Calls, v.Zone, v.Path = p.who, p.calls.made, zoneOf(p.r), p.r.URL.RequestURI()
+	if !p.who.Sandbox { // whose clock dates what is recorded, and the service's the rest
+		v.Now = p.Now()
+	}
 	if v.Problem == nil {
 		v.Problem = p.refused
 	}
