@@ -33,6 +33,11 @@ func (p *page) endSession() error {
 // changePassword ends the member's other sessions; the one of this page goes on.
 func (p *page) changePassword() error {
 	if _, err := p.api.Members.ChangePassword(p.r.Context(), kindred.PasswordChange{Current: p.r.Form.Get("current"), New: p.r.Form.Get("new")}); err != nil {
+		if what := problemOf(err); what.Code == kindred.CodeWrongPassword {
+			p.refused = problemOf(invalid("current", what.Detail))
+			p.refused.Status = what.Status
+			return p.account()
+		}
 		return p.again(err, p.account)
 	}
 	return p.done(Path+"account", "changed")

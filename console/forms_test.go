@@ -181,3 +181,34 @@ func TestWhatCannotBeReadIsTheFaultOfItsSender(t *testing.T) {
 		}
 	}
 }
+
+// What is wrong is said in the words of the form, beside the field, also where it is a part of one.
+func TestWhatIsWrongIsNamedAsItsFormDoes(t *testing.T) {
+	t.Parallel()
+	for pointer, want := range map[string]string{
+		"/max_per_second": "Attempts a second, at most", "/settings/automatic_matching/k": "Matches of each, at most", "/k": "How many groups", "/traits/plan": "Traits, plan",
+		"/traits/plan/weight": "Weight", "/headers/Host": "Headers of your own, Host", "/event_types/1": "Events", "/elsewhere/1": "/elsewhere/1",
+	} {
+		if got := label(kindred.FieldError{Pointer: pointer, Detail: "must be less"}); got != want {
+			t.Errorf("%s is %q, not %q", pointer, got, want)
+		}
+	}
+	p := &Problem{Fields: []kindred.FieldError{{Pointer: "/headers/Host", Detail: "is ours"}, {Pointer: "/event_types/1", Detail: "is none"}}}
+	for field, want := range map[string]string{"headers": "Host is ours", "event_types": "is none", "Host": "is ours", "head": ""} {
+		if got := p.Field(field); got != want {
+			t.Errorf("at %s stands %q, not %q", field, got, want)
+		}
+	}
+}
+
+// A password that is mistyped is no lack of rights.
+func TestAWrongPasswordIsWrongAtItsField(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/clients/cli_1/members/me/password": refusal{Status: http.StatusForbidden, Code: "wrong_password", Detail: "The current password is wrong."},
+	})
+	page := rendered(t, pagesOf(t), world, http.MethodPost, "account/password", "current=a&new=correct+horse")
+	if !strings.HasPrefix(page, "403 ") || !strings.Contains(page, `<span class="wrong" role="alert">The current password is wrong.`) || strings.Contains(page, say("problem.your_role_does_not")) {
+		t.Errorf("%s", page)
+	}
+}

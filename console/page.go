@@ -72,7 +72,7 @@ type progress struct{ Done, Total int64 }
 // Share is the part of the work that is done, 0 to 1.
 func (p progress) Share() float64 { return min(float64(p.Done)/float64(max(p.Total, 1)), 1) }
 
-// Field is what is wrong with a field, by the end of its pointer.
+// Field is what is wrong with a field, by the end of its pointer, or with a part of it, such as a trait.
 func (p *Problem) Field(name string) string {
 	if p == nil {
 		return ""
@@ -80,6 +80,9 @@ func (p *Problem) Field(name string) string {
 	for _, f := range p.Fields {
 		if fieldOf(f) == name {
 			return f.Detail
+		}
+		if part, inside := strings.CutPrefix(f.Pointer, "/"+name+"/"); inside {
+			return part + " " + f.Detail
 		}
 	}
 	return ""
@@ -98,12 +101,19 @@ var labels = map[string]string{
 	"frequency_cap": say("parts.shown_to_one_user"), "frequency_window_seconds": say("parts.within_days"), "segments": say("parts.audience"), "cluster_ids": say("parts.audience"),
 	"external_id": say("users.your_own_id"), "traits": say("common.traits"), "weight": say("traits.weight"), "type": say("traits.type"), "trait_paths": say("settings.traits_that_it_may"),
 	"rule": say("common.rule"), "filter": say("common.rule"), "match_rule": say("common.rule"), "min_score": say("settings.from_this_score"), "source": say("settings.where_they_said_so"),
-	"url": say("common.url"), "secret": say("webhooks.secret"), "event_types": say("common.events"),
+	"url": say("common.url"), "secret": say("webhooks.secret"), "event_types": say("common.events"), "max_per_second": say("webhook.attempts_a_second_at"),
+	"disable_after_seconds": say("webhook.pause_after_hours_of"), "headers": say("webhook.headers_of_your_own"), "scopes": say("developers.it_may"), "expires_in": say("settings.days_until"),
+	"current": say("account.password_now"), "new": say("account.new_password"), "/k": say("clusters.how_many_groups"), "/settings/automatic_matching/k": say("settings.at_most"),
 }
 
-// label is what the form of a page calls a field. What says by itself what is wrong needs none.
+// label is what the form of a page calls a field, and the part of it that is wrong. What says by itself what is wrong needs
+// none.
 func label(f kindred.FieldError) string {
-	if text := labels[fieldOf(f)]; text != "" || unicode.IsUpper([]rune(f.Detail + " ")[0]) {
+	text := cmp.Or(labels[fieldOf(f)], labels[f.Pointer])
+	if field, part, inside := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/"); text == "" && inside && labels[field] != "" {
+		text = labels[field] + ", " + part
+	}
+	if text != "" || unicode.IsUpper([]rune(f.Detail + " ")[0]) {
 		return text
 	}
 	return f.Pointer
