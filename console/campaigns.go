@@ -57,13 +57,17 @@ func (p *page) nullable(name string) (kindred.Nullable[int64], error) {
 	return kindred.Value(*n), nil
 }
 
-// typedSpan reads a whole number of a unit, in seconds. What is as its field shows it is left out: it may be a part of one.
-func (p *page) typedSpan(name string, unit time.Duration, shown *int64) (seconds kindred.Nullable[int64], err error) {
+// typedSpan reads a whole number of a unit, in seconds, of which the API takes so many at most. What is as its field shows it
+// is left out: it may be a part of one.
+func (p *page) typedSpan(name string, unit time.Duration, most int64, shown *int64) (seconds kindred.Nullable[int64], err error) {
 	if shown != nil && p.form(name) == inUnits(shown, unit) {
 		return seconds, nil
 	}
 	seconds, err = p.nullable(name)
 	if n, typed := seconds.Get(); typed {
+		if n < 1 || n > most {
+			return seconds, invalid(name, say("problem.from_to", number(most)))
+		}
 		seconds = kindred.Value(n * int64(unit/time.Second))
 	}
 	return seconds, err
@@ -96,7 +100,7 @@ func (p *page) typedCampaign(before kindred.Campaign) (c kindred.CampaignChange,
 	if c.FrequencyCap, err = p.nullable("frequency_cap"); err != nil {
 		return c, err
 	}
-	c.FrequencyWindowSeconds, err = p.typedSpan("window_days", 24*time.Hour, before.FrequencyWindowSeconds)
+	c.FrequencyWindowSeconds, err = p.typedSpan("window_days", 24*time.Hour, 366, before.FrequencyWindowSeconds)
 	return c, err
 }
 

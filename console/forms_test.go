@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -210,5 +211,29 @@ func TestAWrongPasswordIsWrongAtItsField(t *testing.T) {
 	page := rendered(t, pagesOf(t), world, http.MethodPost, "account/password", "current=a&new=correct+horse")
 	if !strings.HasPrefix(page, "403 ") || !strings.Contains(page, `<span class="wrong" role="alert">The current password is wrong.`) || strings.Contains(page, say("problem.your_role_does_not")) {
 		t.Errorf("%s", page)
+	}
+}
+
+// The API bounds seconds; a form that asks for days or hours says how many of these there may be.
+func TestABoundIsSaidInTheUnitOfItsField(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/campaigns/cam_1": kindred.Campaign{ID: "cam_1", Currency: "EUR", Status: kindred.CampaignStatusDraft}, "/api/v1/campaigns/cam_1/analytics": kindred.CampaignAnalytics{},
+		"/api/v1/clients/cli_1/webhooks/whk_1": kindred.Webhook{ID: "whk_1"}, "/api/v1/clients/cli_1": kindred.ClientDetails{ID: "cli_1"},
+	})
+	pages := pagesOf(t)
+	for _, c := range []struct{ path, form, most string }{
+		{"campaigns/cam_1", "name=a&budget_minor=5&currency=EUR&window_days=", "366"}, {"webhooks/whk_1", "controls=1&disable_after_hours=", "720"}, {"settings/sandboxes", "sandbox_name=a&days=", "365"},
+	} {
+		most, err := strconv.ParseInt(c.most, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, refused := range map[int64]bool{0: true, 1: false, most: false, most + 1: true} {
+			page := rendered(t, pages, world, http.MethodPost, c.path, c.form+strconv.FormatInt(n, 10))
+			if strings.Contains(page, `<span class="wrong" role="alert">This must be a whole number from 1 to `+c.most+`.`) != refused {
+				t.Errorf("%s of %d: %s", c.path, n, page)
+			}
+		}
 	}
 }

@@ -45,13 +45,13 @@ func (p *page) clock() (time.Time, error) {
 }
 
 func (p *page) createSandbox() error {
-	days, err := p.whole("days")
+	lasts, err := p.typedSpan("days", 24*time.Hour, 365, nil)
 	if err != nil {
 		return p.again(err, p.settings)
 	}
 	body := kindred.NewSandbox{Name: p.form("sandbox_name")}
-	if days != nil {
-		body.ExpiresIn = new(*days * int64(24*time.Hour/time.Second))
+	if seconds, ends := lasts.Get(); ends {
+		body.ExpiresIn = &seconds
 	}
 	if _, err := p.api.Sandboxes.Create(p.r.Context(), body, p.once()); err != nil {
 		return p.again(err, p.settings)

@@ -118,7 +118,7 @@ func (p *page) controls(change *kindred.WebhookChange, before *kindred.Webhook) 
 	if change.MaxPerSecond, err = p.nullable("max_per_second"); err != nil {
 		return err
 	}
-	if change.DisableAfterSeconds, err = p.typedSpan("disable_after_hours", time.Hour, before.DisableAfterSeconds); err != nil {
+	if change.DisableAfterSeconds, err = p.typedSpan("disable_after_hours", time.Hour, 30*24, before.DisableAfterSeconds); err != nil {
 		return err
 	}
 	change.Filter = kindred.Null[string]()
