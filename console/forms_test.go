@@ -237,3 +237,21 @@ func TestABoundIsSaidInTheUnitOfItsField(t *testing.T) {
 		}
 	}
 }
+
+// A form that has taken effect, and was filled in otherwise since, such as after a page was stopped while it loaded, is told
+// so, and is another form then.
+func TestAFormThatWasSentBeforeIsNamedAnew(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Acme", "admin")
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Path == "/api/v1/users" {
+			made{r.URL.Path: refusal{Status: http.StatusUnprocessableEntity, Code: "idempotency_key_reused", Detail: "This Idempotency-Key was used for another request. Use a new one."}}.ServeHTTP(w, r)
+			return
+		}
+		world.ServeHTTP(w, r)
+	})
+	page := rendered(t, pagesOf(t), api, http.MethodPost, "users", "external_id=ann&key=cli_1.SENT")
+	if form := formWith(t, page, "external_id"); !strings.HasPrefix(page, "422 ") || !strings.Contains(page, say("problem.this_form_was_sent")) || form.Get("key") != "cli_1.KEY" || form.Get("external_id") != "ann" {
+		t.Errorf("%v: %s", form, page)
+	}
+}
