@@ -582,3 +582,24 @@ func TestTimesOfASandboxAreWrittenOut(t *testing.T) {
 		}
 	}
 }
+
+// In Santiago the 6th of September of 2026 begins at 1: it is a day of the overview all the same.
+func TestADayWithoutMidnightIsShown(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Staging", "admin").plus(made{
+		"/api/v1/clients/cli_1/clock": kindred.Clock{Now: time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC)},
+		"/api/v1/statistics": kindred.Statistics{Series: []kindred.StatisticEntry{{
+			Start: time.Date(2026, 9, 6, 4, 0, 0, 0, time.UTC), Spend: []kindred.SpentAmount{{Currency: "EUR", AmountMinor: 517}}, Deliveries: &kindred.DeliveryCounts{FirstTry: 3},
+		}}},
+	})
+	r := httptest.NewRequest(http.MethodGet, Path, nil)
+	for name, value := range map[string]string{"__Host-kindred": "secret", sandboxCookie: "cli_1", zoneCookie: "America/Santiago"} {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	w := httptest.NewRecorder()
+	pagesOf(t).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
+	text := w.Body.String()
+	if !strings.Contains(text, "5.17") || !strings.Contains(text, `<td>6 Sep</td><td class="num">3</td>`) || strings.Count(text, "<td>5 Sep</td>") != 1 {
+		t.Errorf("%s", text)
+	}
+}

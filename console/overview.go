@@ -62,12 +62,12 @@ func (p *page) daily(today time.Time, metric kindred.StatisticMetric) (before, n
 		return nil, nil, err
 	}
 	all := make([]kindred.StatisticEntry, 2*days)
-	for i := range all {
-		all[i].Start = first.AddDate(0, 0, i)
+	for i := range all { // by noon, which each day has: where clocks go forward at midnight, there is none
+		all[i].Start = time.Date(today.Year(), today.Month(), today.Day()-2*days+1+i, 12, 0, 0, 0, zone)
 	}
 	for _, entry := range found.Series {
 		for i := range all {
-			if all[i].Start.Equal(entry.Start) {
+			if all[i].Start.Format(time.DateOnly) == entry.Start.In(zone).Format(time.DateOnly) {
 				all[i] = entry
 			}
 		}
