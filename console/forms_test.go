@@ -49,7 +49,13 @@ func formWith(t *testing.T, page, field string) url.Values {
 }
 
 // sentBack is the body of the change that the form of a page asks for.
-func sentBack(t *testing.T, world made, path, field string, typed url.Values) (change map[string]any) {
+func sentBack(t *testing.T, world made, path, field string, typed url.Values) map[string]any {
+	t.Helper()
+	return sentTo(t, world, path, path, field, typed)
+}
+
+// sentTo is sentBack where the form goes elsewhere.
+func sentTo(t *testing.T, world made, path, to, field string, typed url.Values) (change map[string]any) {
 	t.Helper()
 	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPatch {
@@ -66,7 +72,7 @@ func sentBack(t *testing.T, world made, path, field string, typed url.Values) (c
 	pages := pagesOf(t)
 	form := formWith(t, rendered(t, pages, world, http.MethodGet, path, ""), field)
 	maps.Copy(form, typed)
-	if saved := rendered(t, pages, api, http.MethodPost, path, form.Encode()); !strings.HasPrefix(saved, "303 ") {
+	if saved := rendered(t, pages, api, http.MethodPost, to, form.Encode()); !strings.HasPrefix(saved, "303 ") {
 		t.Fatalf("%v is refused: %s", form, saved)
 	}
 	return change
@@ -253,5 +259,22 @@ func TestAFormThatWasSentBeforeIsNamedAnew(t *testing.T) {
 	page := rendered(t, pagesOf(t), api, http.MethodPost, "users", "external_id=ann&key=cli_1.SENT")
 	if form := formWith(t, page, "external_id"); !strings.HasPrefix(page, "422 ") || !strings.Contains(page, say("problem.this_form_was_sent")) || form.Get("key") != "cli_1.KEY" || form.Get("external_id") != "ann" {
 		t.Errorf("%v: %s", form, page)
+	}
+}
+
+// A layer that may read "plan, tier" does not come to read "plan" and "tier" as its name is changed.
+func TestTheFormOfALayerPartsNoPath(t *testing.T) {
+	t.Parallel()
+	layer := kindred.ConsentLayer{ID: "lay_1", Name: "Ads", TraitPaths: []string{"plan, tier", "age "}}
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/clients/cli_1": kindred.ClientDetails{ID: "cli_1"}, "/api/v1/consent_layers": kindred.ConsentLayerList{Data: []kindred.ConsentLayer{layer}}, "/api/v1/consent_layers/lay_1": layer,
+	})
+	change := sentTo(t, world, "settings", "settings/layers/lay_1", "trait_paths", url.Values{"name": {"Offers"}})
+	if paths, there := change["trait_paths"]; there || change["name"] != "Offers" {
+		t.Errorf("%v may read %v", change["name"], paths)
+	}
+	change = sentTo(t, world, "settings", "settings/layers/lay_1", "trait_paths", url.Values{"trait_paths": {"plan, age"}})
+	if paths, _ := change["trait_paths"].([]any); len(paths) != 2 {
+		t.Errorf("it may read %v", paths)
 	}
 }

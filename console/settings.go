@@ -142,7 +142,15 @@ func (p *page) changeLayer() error {
 	if text := p.form("match_rule"); text != "" {
 		always = kindred.Value(text)
 	}
-	if _, err := p.api.Consent.ChangeLayer(p.r.Context(), p.changed, kindred.ConsentLayerChange{Name: p.optional("name"), TraitPaths: p.typedPaths(), MatchRule: always}, p.asSeen()...); err != nil {
+	change := kindred.ConsentLayerChange{Name: p.optional("name"), MatchRule: always}
+	before, err := p.api.Consent.GetLayer(p.r.Context(), p.changed)
+	if err != nil {
+		return p.again(err, p.settings)
+	}
+	if p.form("trait_paths") != strings.TrimSpace(strings.Join(before.TraitPaths, ", ")) {
+		change.TraitPaths = p.typedPaths() // else it stays: a path may hold a comma, which would part it
+	}
+	if _, err := p.api.Consent.ChangeLayer(p.r.Context(), p.changed, change, p.asSeen()...); err != nil {
 		return p.again(err, p.settings)
 	}
 	return p.done(Path+"settings", "saved")
