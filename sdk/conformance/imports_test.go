@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -57,6 +59,68 @@ func TestAnImportOfGoIsSentAgainWhole(t *testing.T) {
 	})
 	if _, err := k.Users.Import(t.Context(), strings.NewReader(lines), kindred.ImportUsersParams{}); err != nil || string(got) != lines {
 		t.Errorf("%q arrived (%v)", got, err)
+	}
+}
+
+// Whoever is refused may read the file again, or send it again.
+func TestAnImportOfGoThatHasEndedReadsNoMore(t *testing.T) {
+	t.Parallel()
+	late := make(chan error, 1)
+	again := make(chan struct{})
+	k := throughTransport(t, func(r *http.Request) (*http.Response, error) {
+		go func() {
+			<-again
+			_, err := r.Body.Read(make([]byte, 10))
+			late <- err
+		}()
+		return answerOf(403, ""), nil
+	})
+	file := strings.NewReader("{\"external_id\":\"a\"}\n")
+	if _, err := k.Users.Import(t.Context(), file, kindred.ImportUsersParams{}); err == nil {
+		t.Fatal("it was not refused")
+	}
+	close(again)
+	if err := <-late; err == nil {
+		t.Error("the request that was answered has read on")
+	}
+}
+
+// Go's transport waits for a read of the body that has begun: of a terminal, or of an iterator that waits for the next user.
+func TestAnImportOfGoEndsThoughItsReaderWaits(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{}, 2)
+	s := play(t, func(_ http.ResponseWriter, r *http.Request, _ int) {
+		begun <- struct{}{}
+		_, _ = io.Copy(io.Discard, r.Body) // until the other end breaks it off
+	})
+	k, err := kindred.New(kindred.Config{BaseURL: s.URL, Token: tokenOf(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting, never := io.Pipe()
+	defer never.Close()
+	more := make(chan struct{})
+	defer close(more)
+	for what, lines := range map[string]io.Reader{
+		"a pipe":      waiting,
+		"an iterator": kindred.Lines(func(func(kindred.NewUser) bool) { <-more }),
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := k.Users.Import(ctx, lines, kindred.ImportUsersParams{})
+			ended <- err
+		}()
+		<-begun
+		cancel()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", what, err)
+			}
+		case <-time.After(patience):
+			t.Errorf("%s: the import goes on", what)
+		}
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -255,50 +254,44 @@ func rewinder(r *request) func() bool {
 	if r.lines == nil {
 		return func() bool { return true }
 	}
-	whole := r.lines
-	seeker, ok := whole.(io.Seeker)
+	seeker, ok := r.lines.(io.Seeker)
 	if !ok {
 		return func() bool { return false }
 	}
 	begin, err := seeker.Seek(0, io.SeekCurrent)
-	part := &lent{from: whole}
-	r.lines = part
+	if err != nil {
+		r.lines = struct{ io.Reader }{r.lines} // a pipe, say, that has the method alone
+		return func() bool { return false }
+	}
 	return func() bool {
-		if err != nil {
-			return false
+		_, err := seeker.Seek(begin, io.SeekStart)
+		return err == nil
+	}
+}
+
+// lend passes on what a reader of the caller's gives, until an attempt ends. Go's
+// transport waits for a read that has begun, be its context over, and may read on
+// after it has returned an answer: what it reads then is missing where the reader
+// is used again.
+func lend(ctx context.Context, from io.Reader) (body io.Reader, end func()) {
+	r, w := io.Pipe()
+	over := make(chan struct{})
+	go func() { // ends with the reader, or at its first read behind the attempt
+		defer close(over)
+		_, err := io.Copy(w, from)
+		_ = w.CloseWithError(err) // it never fails
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = r.CloseWithError(errEnded) })
+	return r, func() {
+		stop()
+		_ = r.CloseWithError(errEnded)
+		if _, again := from.(io.Seeker); again { // others may wait for ever
+			<-over
 		}
-		part.end()
-		_, failed := seeker.Seek(begin, io.SeekStart)
-		part = &lent{from: whole}
-		r.lines = part
-		return failed == nil
 	}
 }
 
-// lent is a body for one attempt. A transport may read on after it has returned
-// an answer: what it read of a body that is sent again would be missing there.
-type lent struct {
-	mu   sync.Mutex
-	from io.Reader // nil behind the attempt
-}
-
-func (l *lent) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.from == nil {
-		return 0, errAnswered
-	}
-	return l.from.Read(p)
-}
-
-// end waits for a read that has begun, and lets no more begin.
-func (l *lent) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.from = nil
-}
-
-var errAnswered = errors.New("the request was answered before it was sent")
+var errEnded = errors.New("the attempt has ended before the request was sent")
 
 // isLost says whether nobody knows what became of a request.
 func isLost(err error) bool {
@@ -373,7 +366,9 @@ func (c *caller) attempt(ctx context.Context, r request, o call, content []byte,
 	var body io.Reader
 	switch {
 	case r.lines != nil:
-		body = io.NopCloser(r.lines) // or the transport closes a file that is sent again
+		var end func()
+		body, end = lend(ctx, r.lines)
+		defer end()
 	case r.body != nil:
 		body = bytes.NewReader(content)
 	}
