@@ -8,12 +8,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	kindred "kindred/sdk/go"
 	"kindred/testkit"
 )
 
@@ -746,6 +748,21 @@ func TestTextsThatCannotBeSentAreRefusedBefore(t *testing.T) {
 		k := throughTransport(t, func(*http.Request) (*http.Response, error) { return answerOf(200, user), nil })
 		if _, err := k.Users.Get(t.Context(), "ext:\xff"); err == nil || !strings.Contains(err.Error(), "UTF-8") {
 			t.Errorf("%v", err)
+		}
+		for _, user := range []kindred.NewUser{
+			{ExternalID: "caf\xe9"}, {ExternalID: "u", Traits: map[string]any{"\\": "\\\xff"}}, {ExternalID: "u", Traits: map[string]any{"\xe9": 1}},
+		} {
+			if _, err := k.Users.Create(t.Context(), user); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+				t.Errorf("%q: %v", user, err)
+			}
+			if text, err := io.ReadAll(kindred.Lines(slices.Values([]kindred.NewUser{user}))); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+				t.Errorf("an import sends %s (%v)", text, err)
+			}
+		}
+		for _, good := range []string{"\ufffd", `\ufffd`, `\\ufffd`} { // the character, and texts that look like its escape
+			if _, err := k.Users.Create(t.Context(), kindred.NewUser{ExternalID: good}); err != nil {
+				t.Errorf("%q: %v", good, err)
+			}
 		}
 	})
 }

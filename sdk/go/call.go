@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,7 +204,7 @@ func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Re
 	}
 	if r.body != nil {
 		var err error
-		if content, err = json.Marshal(r.body); err != nil {
+		if content, err = encoded(r.body); err != nil {
 			return fmt.Errorf("kindred: the body: %w", err)
 		}
 	}
@@ -248,6 +249,18 @@ func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Re
 		}
 	}
 }
+
+// encoded is a value as JSON. encoding/json writes U+FFFD, as an escape, for what is
+// no UTF-8: two people whose ids differ there would be one.
+func encoded(value any) ([]byte, error) {
+	text, err := json.Marshal(value)
+	if err == nil && bytes.Contains(text, []byte(`\ufffd`)) && replaced.Match(text) {
+		err = errors.New("a text is no UTF-8")
+	}
+	return text, err
+}
+
+var replaced = regexp.MustCompile(`[^\\](\\\\)*\\ufffd`) // an escape, and no backslash before "ufffd"
 
 // rewinder makes the body ready to be sent again, if it can be.
 func rewinder(r *request) func() bool {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -175,10 +174,13 @@ type piped struct{ *io.PipeReader }
 func Lines(users iter.Seq[NewUser]) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { // ends with the users, or when r is closed
-		out := json.NewEncoder(w)
 		for user := range users {
-			if err := out.Encode(user); err != nil {
-				w.CloseWithError(err)
+			line, err := encoded(user)
+			if err == nil {
+				_, err = w.Write(append(line, '\n'))
+			}
+			if err != nil {
+				_ = w.CloseWithError(err) // it never fails
 				return
 			}
 		}
