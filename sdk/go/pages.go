@@ -66,6 +66,9 @@ func written(ctx context.Context, c *caller, r request, to io.Writer, opts []Opt
 		}
 		out := &counted{to: to}
 		_, err := io.Copy(out, resp.Body)
+		if err == nil && out.begun && out.last != '\n' {
+			err = errCut
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -79,15 +82,20 @@ func written(ctx context.Context, c *caller, r request, to io.Writer, opts []Opt
 	})
 }
 
-// counted tells which end of a copy has failed, and whether it had begun.
+// errCut: a connection that ends where the other end likes does not tell so itself.
+var errCut = errors.New("the last line was cut")
+
+// counted tells which end of a copy has failed, whether it had begun and what came
+// last.
 type counted struct {
 	to     io.Writer
 	begun  bool
+	last   byte
 	failed error
 }
 
 func (w *counted) Write(p []byte) (int, error) {
-	w.begun = true
+	w.begun, w.last = true, p[len(p)-1]
 	n, err := w.to.Write(p)
 	w.failed = err
 	return n, err
