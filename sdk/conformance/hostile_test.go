@@ -399,7 +399,7 @@ func TestRefusalsKeepTheirPlaces(t *testing.T) {
 func TestProblemsOfAnotherFormAreRefusals(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
-		for _, errors := range []string{`{"Name":["is required"]}`, `["x"]`, `[null]`, `5`, `[{"pointer":1}]`} {
+		for _, errors := range []string{`{"Name":["is required"]}`, `["x"]`, `[null]`, `5`, `[{"pointer":1}]`, strings.Repeat("[", 1<<17)} {
 			s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
 				if n == 1 {
 					good(w)
@@ -444,7 +444,8 @@ func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
 			w.Header()["Content-Type"] = nil
 			_, _ = io.WriteString(w, user)
 		},
-		"no JSON": func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `{"id":`) },
+		"no JSON":   func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `{"id":`) },
+		"deep JSON": func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, strings.Repeat("[", 1<<17)) },
 		"a huge body": func(w http.ResponseWriter, _ *http.Request, _ int) {
 			w.Header().Set("Content-Type", "application/json")
 			out := bufio.NewWriterSize(w, 1<<20)

@@ -17,7 +17,10 @@ _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
 def loads(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Numbers that neither an int nor a float holds are Decimals, and those that no Decimal holds texts."""
-    return json.loads(text, parse_int=_integer, parse_float=_fraction, object_pairs_hook=object_pairs_hook)
+    try:
+        return json.loads(text, parse_int=_integer, parse_float=_fraction, object_pairs_hook=object_pairs_hook)
+    except RecursionError as cause:
+        raise ValueError("it nests too deeply") from cause
 
 
 def encode(body: Any) -> bytes:
