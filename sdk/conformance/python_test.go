@@ -87,3 +87,41 @@ with FakeKindred() as fake:
     assert kindred.users.list_page()["data"] == []
 `)
 }
+
+func TestAnImportOfPythonEndsInItsTime(t *testing.T) {
+	runsPython(t, `
+import asyncio
+import httpx
+from kindred import AsyncKindred, Kindred, TookTooLongError
+lasting = 1_000_000 * [{"external_id": "u"}]
+async def waiting():
+    yield {"external_id": "u"}
+    await asyncio.Event().wait()
+async def broken():
+    yield {"external_id": "u"}
+    raise TimeoutError("theirs")
+reads = httpx.MockTransport(lambda request: httpx.Response(200, json={}))
+options = {"base_url": "http://127.0.0.1:1", "token": "e30.e30.c2ln", "transport": reads}
+rest = iter(lasting)
+try:
+    Kindred(**options).users.import_(rest, timeout=0.1)
+    raise AssertionError("a thread's has no end")
+except TookTooLongError as late:
+    assert "may have taken effect" in str(late), late
+assert next(rest, None), "a thread's goes on to its end"
+async def main():
+    kindred = AsyncKindred(**options)
+    for lines in (iter(lasting), waiting()):
+        try:
+            await asyncio.wait_for(kindred.users.import_(lines, timeout=0.1), 20)
+            raise AssertionError("a task's goes on")
+        except TookTooLongError as late:
+            assert "may have taken effect" in str(late), late
+    try:
+        await kindred.users.import_(broken())
+        raise AssertionError("what makes the lines has failed")
+    except TimeoutError as fault:
+        assert str(fault) == "theirs", fault
+asyncio.run(main())
+`)
+}

@@ -219,14 +219,14 @@ class Caller:
         if used:
             path = path.replace(common.CLIENT, common.segment(used.client))
             headers["Authorization"] = f"Bearer {used.text}"
+        ends = min(deadline, time.monotonic() + self._s.attempt_timeout) if r.lines is None else deadline
         streamed: Any = None  # no local holds a body: tracebacks may show them
         if r.lines is not None:
             headers["Content-Type"] = "text/csv" if r.csv else "application/x-ndjson"
             if common.whole(r.lines) is None:
-                streamed = sent(r.lines)
+                streamed = sent(r.lines, ends)
         elif r.body is not None:
             headers["Content-Type"] = "application/json"
-        ends = min(deadline, time.monotonic() + self._s.attempt_timeout) if r.lines is None else deadline
         left = min(max(0.001, ends - time.monotonic()), common.LONGEST_TIMEOUT)
         try:
             request = self._http.build_request(

@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from typing import Any, Union
 
-from ._common import line_of
+from ._common import LONGEST_TIMEOUT, line_of
+from .errors import TookTooLongError
 
 Lines = Union[bytes, str, Iterable[Any]]
 AsyncLines = Union[Lines, AsyncIterable[Any]]
@@ -21,11 +22,13 @@ async def pause_async(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-def sent(lines: Any) -> Iterator[bytes]:
-    """The lines of an import in parts of about 16 KiB."""
+def sent(lines: Any, ends: float) -> Iterator[bytes]:
+    """The lines of an import in parts of about 16 KiB, for as long as it may take."""
     part = bytearray()
     for line in lines:
         part += line_of(line)
+        if time.monotonic() > ends:
+            raise TookTooLongError("the lines took too long")
         if len(part) >= 16384:
             yield bytes(part)
             part.clear()
@@ -33,17 +36,27 @@ def sent(lines: Any) -> Iterator[bytes]:
         yield bytes(part)
 
 
-async def sent_async(lines: Any) -> AsyncIterator[bytes]:
+async def sent_async(lines: Any, ends: float) -> AsyncIterator[bytes]:
     """The same, of what comes asynchronously too."""
-    part = bytearray()
-    if isinstance(lines, AsyncIterable):
-        async for line in lines:
-            part += line_of(line)
-            if len(part) >= 16384:
-                yield bytes(part)
-                part.clear()
-        if part:
-            yield bytes(part)
-    else:
-        for whole in sent(lines):
+    if not isinstance(lines, AsyncIterable):
+        for whole in sent(lines, ends):
             yield whole
+        return
+    part = bytearray()
+    each = aiter(lines)
+    while True:
+        limit = asyncio.timeout(min(max(0.0, ends - time.monotonic()), LONGEST_TIMEOUT))
+        try:
+            async with limit:
+                part += line_of(await anext(each))
+        except StopAsyncIteration:
+            break
+        except TimeoutError:
+            if not limit.expired():  # it is of what makes the lines
+                raise
+            raise TookTooLongError("the lines took too long") from None
+        if len(part) >= 16384:
+            yield bytes(part)
+            part.clear()
+    if part:
+        yield bytes(part)
