@@ -321,12 +321,62 @@ export function jitterOf(retries: number): number {
 
 /** @internal */
 export function answer<T>(c: Caller, r: Request, options?: CallOptions): Promise<T> {
-  return c.send<T>(r, options, readJSON);
+  return whole<T>(c, r, options, readJSON);
 }
 
 /** @internal */
 export async function done(c: Caller, r: Request, options?: CallOptions): Promise<void> {
-  await c.send(r, options, readBounded);
+  await whole(c, r, options, readBounded);
+}
+
+async function whole<T>(c: Caller, r: Request, options: CallOptions = {}, read: (response: Response) => Promise<T>): Promise<T> {
+  const { own, untie } = tied(options.signal);
+  try {
+    return await c.send<T>(r, { ...options, signal: own.signal }, read);
+  } finally {
+    untie();
+  }
+}
+
+/** What aborts with a caller's signal, by one listener: Node warns where a signal has more than ten. */
+class Ties {
+  static readonly #of = new WeakMap<AbortSignal, Ties>();
+  readonly #tied = new Set<AbortController>();
+
+  constructor(readonly signal: AbortSignal) {}
+
+  static to(signal: AbortSignal): Ties {
+    const ties = Ties.#of.get(signal) ?? new Ties(signal);
+    Ties.#of.set(signal, ties);
+    return ties;
+  }
+
+  add(one: AbortController): void {
+    if (this.signal.aborted) one.abort(this.signal.reason);
+    if (this.#tied.size === 0) this.signal.addEventListener("abort", this);
+    this.#tied.add(one);
+  }
+
+  delete(one: AbortController): void {
+    this.#tied.delete(one);
+    if (this.#tied.size === 0) this.signal.removeEventListener("abort", this);
+  }
+
+  handleEvent(): void {
+    for (const one of this.#tied) one.abort(this.signal.reason);
+  }
+}
+
+/**
+ * What aborts with a caller's signal until it is untied. Node 20 notes what AbortSignal.any makes of a signal for as long
+ * as that lives, which may be the process.
+ * @internal
+ */
+export function tied(signal: AbortSignal | undefined): { own: AbortController; untie: () => void } {
+  const own = new AbortController();
+  const ties = signal && Ties.to(signal);
+  ties?.add(own);
+  return { own, untie: () => ties?.delete(own) };
 }
 
 /**
@@ -359,14 +409,14 @@ export function dataOf<T>(page: { data: T[] } | null): T[] {
  * @internal
  */
 export async function* exported(c: Caller, r: Request, options: CallOptions = {}): AsyncGenerator<string, void, undefined> {
-  const stop = new AbortController();
-  const signal = options.signal ? AbortSignal.any([stop.signal, options.signal]) : stop.signal;
+  const { own, untie } = tied(options.signal);
   try {
     const accept = r.accept ?? "application/x-ndjson";
     const read = async (response: Response, watch: (on: boolean) => void) => linesIn(isOf(response, accept), watch);
-    yield* await c.send({ ...r, accept }, { ...options, timeoutMs: options.timeoutMs ?? c.timeoutMs ?? streamTimeout, signal }, read);
+    yield* await c.send({ ...r, accept }, { ...options, timeoutMs: options.timeoutMs ?? c.timeoutMs ?? streamTimeout, signal: own.signal }, read);
   } finally {
-    stop.abort();
+    untie();
+    own.abort();
   }
 }
 

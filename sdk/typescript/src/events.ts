@@ -1,6 +1,6 @@
 import type { PublicEvent } from "./types.gen.js";
 import type { CallOptions, Caller, Request } from "./caller.js";
-import { answer, dataOf, isOf, jitterOf, linesOfBody, longestLine, longestTimer, sleep } from "./caller.js";
+import { answer, dataOf, isOf, jitterOf, linesOfBody, longestLine, longestTimer, sleep, tied } from "./caller.js";
 import { AnswerError, ConnectionError, TimeoutError } from "./errors.js";
 
 const silence = 600_000; // that a follower bears
@@ -65,8 +65,7 @@ export async function* pulled(c: Caller, r: Request, options: CallOptions = {}):
 export async function* followed(c: Caller, r: Request, options: CallOptions = {}): AsyncGenerator<PublicEvent, void, undefined> {
   const place = new Place();
   const bears = options.timeoutMs ?? c.timeoutMs ?? silence;
-  const stop = new AbortController();
-  const signal = options.signal ? AbortSignal.any([stop.signal, options.signal]) : stop.signal;
+  const { own, untie } = tied(options.signal);
   let failures = 0;
   let last = performance.now();
   let lost: unknown;
@@ -79,7 +78,7 @@ export async function* followed(c: Caller, r: Request, options: CallOptions = {}
       const over = new AbortController();
       let quiet = setTimeout(() => over.abort(), Math.min(left, longestTimer));
       try {
-        const stream = await c.send({ ...request, over: over.signal }, { ...options, signal, timeoutMs: left }, readEvents);
+        const stream = await c.send({ ...request, over: over.signal }, { ...options, signal: own.signal, timeoutMs: left }, readEvents);
         for await (const event of stream) {
           clearTimeout(quiet); // whoever takes the event may take its time
           heard = true;
@@ -98,11 +97,12 @@ export async function* followed(c: Caller, r: Request, options: CallOptions = {}
         clearTimeout(quiet);
       }
       failures = heard ? 0 : failures + 1;
-      await sleep(jitterOf(failures), signal); // or a stream that ends whenever it began would be asked for without end
+      await sleep(jitterOf(failures), own.signal); // or a stream that ends whenever it began would be asked for without end
       options.signal?.throwIfAborted();
     }
   } finally {
-    stop.abort();
+    untie();
+    own.abort();
   }
 }
 
