@@ -125,3 +125,16 @@ async def main():
 asyncio.run(main())
 `)
 }
+
+// Types let a text be given, which is a sequence of texts: whoever signed with one of its letters was verified.
+func TestATextIsNoListOfSecretsInPython(t *testing.T) {
+	runsPython(t, `
+from kindred import UsageError, Verifier
+for options in ({"secrets": "whsec_c2VjcmV0"}, {"public_keys": "whpk_c2VjcmV0"}):
+    try:
+        Verifier(**options)
+    except UsageError:
+        continue
+    raise AssertionError(options)
+`)
+}

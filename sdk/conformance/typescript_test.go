@@ -6,13 +6,22 @@ import (
 	"testing"
 )
 
-// A signal that ends with the process is given to every call of it.
-func TestASignalOfTypeScriptHoldsNothingOfWhatHasEnded(t *testing.T) {
+// runsNode runs a program of JavaScript that fails where something is not as it should be.
+func runsNode(t *testing.T, program string) {
+	t.Helper()
 	t.Parallel()
 	if !slices.Contains(sdks(), "typescript") {
 		return
 	}
-	cmd := exec.CommandContext(t.Context(), "node", "--input-type=module", "-e", `
+	cmd := exec.CommandContext(t.Context(), "node", "--input-type=module", "-e", program, tokenOf(0))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A signal that ends with the process is given to every call of it.
+func TestASignalOfTypeScriptHoldsNothingOfWhatHasEnded(t *testing.T) {
+	runsNode(t, `
 import { Kindred } from "../typescript/build/src/index.js";
 const fetch = async (url) => new Response(url.includes("members") ? "user_id\n" : "{}", {
   headers: { "Content-Type": url.includes("members") ? "text/csv" : "application/json" },
@@ -32,8 +41,20 @@ const ends = new AbortController();
 const calls = [1, 2].map(() => kindred.users.get("usr_1", { signal: ends.signal }).then(() => "done", (fault) => fault));
 ends.abort("enough");
 for (const call of calls) if ((await call) !== "enough") throw await call;
-`, tokenOf(0))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+`)
+}
+
+// JavaScript lets a text be given, whose letters were secrets.
+func TestATextIsNoListOfSecretsInTypeScript(t *testing.T) {
+	runsNode(t, `
+import { UsageError, Verifier } from "../typescript/build/src/index.js";
+for (const options of [{ secrets: "whsec_c2VjcmV0" }, { publicKeys: "whpk_c2VjcmV0" }]) {
+  try {
+    new Verifier(options);
+  } catch (fault) {
+    if (fault instanceof UsageError) continue;
+  }
+  throw new Error(JSON.stringify(options));
+}
+`)
 }

@@ -33,6 +33,9 @@ export class Verifier {
   readonly #o: VerifierOptions;
 
   constructor(options: VerifierOptions) {
+    if (typeof options.secrets === "string" || typeof options.publicKeys === "string") {
+      throw new UsageError("secrets and publicKeys are lists: each letter of a text would be a secret"); // JavaScript has no types
+    }
     this.#o = options;
   }
 

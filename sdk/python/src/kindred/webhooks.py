@@ -48,6 +48,8 @@ class Verifier:
         tolerance: float = 300,
         now: Callable[[], float] = time.time,
     ) -> None:
+        if isinstance(secrets, str) or isinstance(public_keys, str):  # which is a sequence of texts, too
+            raise UsageError("secrets and public_keys are lists: each letter of a text would be a secret")
         self._secrets = tuple(secrets)
         self._keys = tuple(_base64(key.removeprefix("whpk_")) or b"" for key in public_keys)
         self._client, self._tolerance, self._now = client_id, tolerance, now
