@@ -54,7 +54,7 @@ func (e environ) historyStateCommand() *cobra.Command {
 	}
 	clientFlag(cmd, &client)
 	required(cmd, &at, "at", "an ordinal or a position, the event there included, or a time (RFC 3339)")
-	cmd.Flags().StringVar(&kind, "kind", "", "only users, webhooks, campaigns, clusters, consent_layers or api_keys")
+	cmd.Flags().StringVar(&kind, "kind", "", fmt.Sprintf("only one of %v", readapi.StateKinds()))
 	return cmd
 }
 
@@ -130,6 +130,14 @@ func stateRow(item httpapi.HistoryStateItem) []string {
 		return []string{"cluster", string(item.Cluster.ID), fmt.Sprintf("%d users", item.Cluster.ClusterSize), item.Cluster.Label}
 	case item.ConsentLayer != nil:
 		return []string{"consent layer", string(item.ConsentLayer.ID), fmt.Sprintf("%q", item.ConsentLayer.Name), strings.Join(item.ConsentLayer.TraitPaths, " ")}
+	case item.Segment != nil && item.Segment.Rule == nil:
+		return []string{"segment", string(item.Segment.ID), "retired since", fmt.Sprintf("%q", item.Segment.Name)}
+	case item.Segment != nil:
+		members := ""
+		if item.Segment.Members != nil {
+			members = fmt.Sprintf("%d users", *item.Segment.Members)
+		}
+		return []string{"segment", string(item.Segment.ID), members, fmt.Sprintf("%q %s", item.Segment.Name, *item.Segment.Rule)}
 	case item.APIKey != nil:
 		state := "valid"
 		if item.APIKey.Revoked {
