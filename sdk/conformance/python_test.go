@@ -138,3 +138,17 @@ for options in ({"secrets": "whsec_c2VjcmV0"}, {"public_keys": "whpk_c2VjcmV0"})
     raise AssertionError(options)
 `)
 }
+
+// Servers of asyncio read headers so (PEP 383).
+func TestADeliveryOfPythonWhoseIDIsNoTextIsRefused(t *testing.T) {
+	runsPython(t, `
+import time
+from kindred import Verifier, WebhookError
+headers = {"webhook-id": b"evt_\x80".decode(errors="surrogateescape"), "webhook-timestamp": str(int(time.time())), "webhook-signature": "v1,AAAA"}
+try:
+    Verifier(secrets=["secret"]).verify(headers, b"{}")
+    raise AssertionError("verified")
+except WebhookError as refused:
+    assert refused.reason == "signature_wrong", refused
+`)
+}

@@ -62,7 +62,7 @@ class Verifier:
             raise WebhookError("signature_missing")
         if not re.fullmatch("0|[1-9][0-9]{0,14}", at) or not abs(int(self._now()) - int(at)) < self._tolerance:
             raise WebhookError("timestamp")
-        message = f"{id}.{at}.".encode() + body
+        message = f"{id}.{at}.".encode(errors="surrogatepass") + body  # a server may leave halves of pairs for bytes that are no text
         right = False
         for one in signatures:
             scheme, _, text = one.partition(",")
