@@ -262,12 +262,12 @@ func (c *Commands) MakeSegmentsReady(ctx context.Context, call Call, revision in
 	return err
 }
 
-// PassTime lets the segments of a client judge users as of a moment.
+// PassTime lets the segments of a client judge users as of a moment, up to the one of a number who is due then.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
-func (c *Commands) PassTime(ctx context.Context, call Call, asOf time.Time) error {
+func (c *Commands) PassTime(ctx context.Context, call Call, asOf, due time.Time, number int64) error {
 	_, err := execute(ctx, c, call, eventstore.SegmentTimeStream(call.Client), false, c.last(call),
 		func(clock *domain.Clock, _ []eventstore.Recorded) ([]event.Event, error) {
-			return clock.Pass(event.SegmentsTimePassed{AsOf: asOf.UTC().Truncate(time.Microsecond)}), nil
+			return clock.Pass(event.SegmentsTimePassed{AsOf: asOf.UTC().Truncate(time.Microsecond), Due: due.UTC(), Number: number}), nil
 		})
 	return err
 }

@@ -63,6 +63,11 @@ func (*fixture) Take(context.Context, projections.MatchUser) (bool, error) {
 	return false, nil
 }
 
+// WaitingOf implements [Segments].
+func (*fixture) WaitingOf(_ context.Context, _ id.Client, now time.Time) (due time.Time, number int64, some bool, err error) {
+	return now, 0, true, nil
+}
+
 // Due implements [DueCampaigns]: there is none.
 func (*fixture) Due(context.Context, time.Time, int) (map[id.Campaign]id.Client, error) {
 	return nil, nil

@@ -31,6 +31,9 @@ type Segments interface {
 	RestoredOf(ctx context.Context, client id.Client) (segment id.Segment, rule string, changed eventstore.Revision, ok bool, err error)
 	// Waiting returns clients of which time alone may have moved users by a moment.
 	Waiting(ctx context.Context, now time.Time) ([]id.Client, error)
+	// WaitingOf says up to which of a client's users these are to be judged now, in the order in which
+	// they are due and of their numbers; some is false where there are none.
+	WaitingOf(ctx context.Context, client id.Client, now time.Time) (due time.Time, number int64, some bool, err error)
 }
 
 // BuildSegments judges a slice of the users of each client by new rules, in turn, and
@@ -124,5 +127,10 @@ func (p *Policies) passTime(ctx context.Context, client id.Client, now time.Time
 	if err != nil {
 		return err
 	}
-	return p.Commands.PassTime(ctx, commands.Call{Client: client, Actor: segmentsActor}, now.Add(ahead))
+	now = now.Add(ahead)
+	due, number, some, err := p.Segments.WaitingOf(ctx, client, now)
+	if err != nil || !some {
+		return err
+	}
+	return p.Commands.PassTime(ctx, commands.Call{Client: client, Actor: segmentsActor}, now, due, number)
 }

@@ -1,6 +1,8 @@
 package event
 
 import (
+	"encoding/json"
+	"math"
 	"time"
 
 	"kindred/domain/id"
@@ -53,10 +55,14 @@ type (
 		Segments []SegmentStanding `json:"segments"` // by their ids
 	}
 	// SegmentsTimePassed: time has come to a moment at which rules may judge users
-	// otherwise. It stands in a stream of its own.
+	// otherwise. Those are judged who are due up to the place of a user, in the order in
+	// which they are due and of their numbers: a rebuild, which knows nothing of whoever
+	// was erased since, judges the same. It stands in a stream of its own.
 	SegmentsTimePassed struct {
 		fact
-		AsOf time.Time `json:"as_of"`
+		AsOf   time.Time `json:"as_of"`
+		Due    time.Time `json:"due"`
+		Number int64     `json:"number"`
 	}
 )
 
@@ -84,5 +90,15 @@ var segmentEvents = []definition{
 	define[SegmentsNamed]("segments.named", 1),
 	define[SegmentReady]("segment.ready", 1),
 	define[SegmentsSnapshotTaken]("segment.snapshot_taken", 2),
-	define[SegmentsTimePassed]("segments.time_passed", 1),
+	define[SegmentsTimePassed]("segments.time_passed", 2, upcast(1, upcastTimePassed1)),
+}
+
+// upcastTimePassed1: version 1 named nobody, so all are judged who are due.
+func upcastTimePassed1(data json.RawMessage) (json.RawMessage, error) {
+	var e SegmentsTimePassed
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, err
+	}
+	e.Due, e.Number = e.AsOf, math.MaxInt64
+	return json.Marshal(e)
 }

@@ -2,9 +2,11 @@ package projectionstest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"kindred/domain"
 	"kindred/domain/event"
@@ -111,7 +113,7 @@ func ChangeSegments(w *Fixture, random *rand.Rand, client id.Client) {
 			events = there.Ready(ruled[i+random.IntN(len(ruled)-i)])
 		}
 	case choice < 4:
-		w.Record(client, string(eventstore.SegmentTimeStream(client)), event.SegmentsTimePassed{AsOf: w.EventLog.Now()})
+		w.Record(client, string(eventstore.SegmentTimeStream(client)), AllDue(w.EventLog.Now()))
 	case choice < 5 && random.IntN(5) == 0:
 		if events, _ = there.Retire(segment); events != nil {
 			defer w.Forget(client, id.User(segment))
@@ -206,4 +208,9 @@ func DefineLayers(w *Fixture, client id.Client) {
 	for _, layer := range SegmentLayers {
 		w.Layer(client, layer, event.ConsentLayerDefined{Layer: layer, TraitPaths: []string{"n", "plan", "seen"}})
 	}
+}
+
+// AllDue lets time come to a moment for all users who are due by then.
+func AllDue(at time.Time) event.SegmentsTimePassed {
+	return event.SegmentsTimePassed{AsOf: at, Due: at, Number: math.MaxInt64}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -157,8 +158,7 @@ func (c *segmented) applySegment(ctx context.Context, r eventstore.Recorded) err
 	case event.SegmentReady:
 		return c.ready(ctx, r, e.Revision)
 	case event.SegmentsTimePassed:
-		_, err := c.judgeDue(ctx, r, maxDueSteps)
-		return err
+		return c.judgeDue(ctx, r, e.Due, e.Number)
 	default:
 		return c.applyKnown(ctx, r)
 	}
@@ -277,11 +277,8 @@ func (c *segmented) ready(ctx context.Context, r eventstore.Recorded, generation
 	if len(made) == 0 {
 		return nil
 	}
-	for more := true; more; {
-		var err error
-		if more, err = c.judgeDue(ctx, r, unbounded); err != nil {
-			return err
-		}
+	if err := c.judgeDue(ctx, r, c.now, math.MaxInt64); err != nil {
+		return err
 	}
 	for more := true; more; {
 		var err error

@@ -26,7 +26,7 @@ const (
 var (
 	openableUsers     = `SELECT ` + openableColumns + ` FROM segment_users u` + readmodel.JoinKey(`$1`) + ` WHERE u.client = $1`
 	openableUsersByID = openableUsers + ` AND u.id = ANY($2)`
-	openableUsersDue  = openableUsers + ` AND u.due <= $2 ORDER BY u.due, u.number LIMIT $3`
+	openableUsersDue  = openableUsers + ` AND (u.due, u.number) > ($2, $3) AND (u.due, u.number) <= ($4, $5) ORDER BY u.due, u.number LIMIT $6`
 	openableUsersFrom = openableUsers + ` AND u.number >= $2 AND u.number < $3 ORDER BY u.number`
 )
 
@@ -47,12 +47,13 @@ func (c *segmented) read(ctx context.Context, columns func(*segmentUser) []any, 
 }
 
 const (
-	judgeSteps      = 10 // to begin a judgement
-	excludedInAStep = 3  // versions, of which it is seen that there is no need to
+	openSteps       = 2_000 // to open a user, and two for each byte of its traits
+	judgeSteps      = 10    // to begin a judgement
+	excludedInAStep = 3     // versions, of which it is seen that there is no need to
 )
 
 // openSteps is what it takes to open a user.
-func (u *segmentUser) openSteps() int { return 2_000 + 2*len(u.traits.Box) }
+func (u *segmentUser) openSteps() int { return openSteps + 2*len(u.traits.Box) }
 
 // took counts steps; it fails where they are too many for one batch.
 func (c *segmented) took(steps int) error {

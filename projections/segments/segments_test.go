@@ -523,7 +523,7 @@ func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 			}
 		}
 		if n%10 == 9 || n == steps-1 {
-			w.Record(w.Acme, string(eventstore.SegmentTimeStream(w.Acme)), event.SegmentsTimePassed{AsOf: w.clock})
+			w.Record(w.Acme, string(eventstore.SegmentTimeStream(w.Acme)), projectionstest.AllDue(w.clock))
 			w.catchUp(random)
 			want := w.brute(w.clock)
 			if diff := cmp.Diff(want, w.stored()); diff != "" {
@@ -679,7 +679,7 @@ func TestNobodyIsDueTooEarly(t *testing.T) {
 	})
 	w.Segment(w.Acme, event.SegmentReady{Revision: 0})
 	for _, members := range []int{1, 0} { // half a microsecond before it ends, and half a one after
-		w.Record(w.Acme, string(eventstore.SegmentTimeStream(w.Acme)), event.SegmentsTimePassed{AsOf: w.clock})
+		w.Record(w.Acme, string(eventstore.SegmentTimeStream(w.Acme)), projectionstest.AllDue(w.clock))
 		w.catchUp(random)
 		found := projectionstest.Must[[]segments.Segment](t)(w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 10}))
 		due := projectionstest.Must[[]id.Client](t)(w.model.Waiting(t.Context(), w.clock))

@@ -72,39 +72,63 @@ func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 	return readmodel.Send(ctx, c.tx, "segments at midnight", &b)
 }
 
-// An event that says that time has passed judges at most so many users whom time alone may
-// have moved; the next one, a second later, goes on. When a version gets ready, all who are
-// due are judged.
+// An event that says that time has passed has some users judged whom time alone may have
+// moved; the next one, a second later, goes on. When a version gets ready, all who are due
+// are judged.
 const (
 	// limit: models | users whom time moves between segments in one event | {maxDue}
 	maxDue = 10_000
-	// limit: models | steps of the rules that judge them | {maxDueSteps}
+	// limit: models | steps to open and judge the users whom time moves in one event, about | {maxDueSteps}
 	maxDueSteps = 20_000_000
+
+	// dueUpTo finds the last of those who are due first: maxDue at most, and so many that to open and
+	// judge them takes no more than maxDueSteps, or one.
+	dueUpTo = `
+SELECT due, number FROM (
+	SELECT due, number, sum(steps) OVER (ORDER BY due, number) - steps AS before FROM (
+		SELECT u.due, u.number, 2 * octet_length(u.traits) + (SELECT $5 + $6 * count(*) FROM segment_versions v WHERE v.client = $1) AS steps
+		FROM segment_users u WHERE u.client = $1 AND u.due <= $2 ORDER BY u.due, u.number LIMIT $3) first) each
+WHERE before < $4 ORDER BY due DESC, number DESC LIMIT 1`
 )
 
-// judgeDue judges the users anew whom time alone may have moved: maxDue at most, and
-// until that took so many steps.
-func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, steps int) (more bool, err error) {
+// WaitingOf says up to which user those of a client are to be judged anew whom time alone may have moved; some
+// is false where there are none.
+// Faults: building, quarantined, stale.
+func (m Model) WaitingOf(ctx context.Context, client id.Client, now time.Time) (due time.Time, number int64, some bool, err error) {
+	type row struct {
+		due    time.Time
+		number int64
+	}
+	found, err := readmodel.Query(ctx, m.Reader, m, client, true, dueUpTo, []any{now, maxDue, maxDueSteps, openSteps, judgeSteps},
+		func(r *row) []any { return []any{&r.due, &r.number} })
+	if err != nil || len(found) == 0 {
+		return due, 0, false, err
+	}
+	return found[0].due, found[0].number, true, nil
+}
+
+// judgeDue judges the users anew whom time alone may have moved, and who are due up to a place.
+func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, due time.Time, number int64) error {
 	c.steps = 0
-	for judged := 0; judged < maxDue && c.steps < steps; judged += usersRead {
-		due, err := c.readToJudge(ctx, openableUsersDue, c.now, min(usersRead, maxDue-judged))
-		if err != nil || len(due) == 0 {
-			return false, err
+	after, last := time.Time{}, int64(0)
+	for {
+		users, err := c.readToJudge(ctx, openableUsersDue, after, last, due, number, usersRead)
+		if err != nil || len(users) == 0 {
+			return err
 		}
+		after, last = *users[len(users)-1].due, users[len(users)-1].number
 		f := flips{members: members{}}
 		touched := map[id.User]*segmentUser{}
-		done, err := c.openEach(ctx, due, steps, func(u *segmentUser) error {
+		if _, err := c.openEach(ctx, users, unbounded, func(u *segmentUser) error {
 			touched[u.id] = u
 			return c.rejudge(u, c.ordered, r.Position, &f)
-		})
-		if err != nil {
-			return false, err
+		}); err != nil {
+			return err
 		}
-		if err := c.write(ctx, touched, f); err != nil || done == len(due) && len(due) < usersRead {
-			return false, err
+		if err := c.write(ctx, touched, f); err != nil {
+			return err
 		}
 	}
-	return true, nil
 }
 
 const (
