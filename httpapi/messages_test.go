@@ -135,6 +135,28 @@ func TestWhatTheServerCannotReadIsAProblemToo(t *testing.T) {
 }
 
 // net/http gives up a trailer that does not fit into its buffer, and has then read none of it.
+// Who sends an import line by line need not send more to be told that it is refused.
+func TestAnImportIsRefusedBeforeItHasCome(t *testing.T) {
+	e := serve(t, nil)
+	c, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // net/http waits 15 s for a body
+	if _, err := io.WriteString(c, "POST "+users+"/import HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusUnauthorized || !answer.Close {
+		t.Errorf("%d, the connection goes on: %t", answer.StatusCode, !answer.Close)
+	}
+}
+
 func TestNothingBehindABodyThatBrokeOffIsARequest(t *testing.T) {
 	e := serve(t, nil)
 	c, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))

@@ -94,6 +94,9 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	header := w.Header()
+	if op := exchangeFrom(ctx).op; op != nil && op.streams {
+		header.Set("Connection", "close") // or net/http would first wait for some of the body, up to its time-out
+	}
 	if f.Kind == fault.Unauthenticated {
 		header.Set("WWW-Authenticate", challenge(r, f))
 	}
