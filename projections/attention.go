@@ -15,6 +15,7 @@ const driftingClusters = `
 SELECT c.id, c.layer, d.run, d.severity, d.at FROM clusters c
 JOIN cluster_drift d ON d.client = c.client AND d.cluster = c.id AND d.run = c.run
 WHERE c.client = $1 AND NOT c.retired AND d.severity IN ('moderate', 'major')
+	AND NOT EXISTS (SELECT FROM cluster_segments_retired s WHERE s.client = $1 AND s.segment = c.segment)
 ORDER BY d.severity = 'major' DESC, d.at DESC, c.id LIMIT $2`
 
 // DriftingCluster is a cluster of which the last run told that it drifted.
@@ -38,6 +39,7 @@ func (m Clusters) Drifting(ctx context.Context, client id.Client, limit int) ([]
 const lastFailedRuns = runColumns + ` AND r.status = 'failed'
 	AND NOT EXISTS (SELECT FROM runs n WHERE n.client = $1 AND n.layer = r.layer AND n.segment = r.segment AND n.created_position > r.created_position AND n.status <> 'cancelled')
 	AND NOT EXISTS (SELECT FROM cluster_layers_retired l WHERE l.client = $1 AND l.layer = r.layer)
+	AND NOT EXISTS (SELECT FROM cluster_segments_retired s WHERE s.client = $1 AND s.segment = r.segment)
 ORDER BY r.created_position DESC LIMIT $2`
 
 // LastFailed returns the failed runs that no other of their layer has followed, the

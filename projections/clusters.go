@@ -25,14 +25,14 @@ func (Clusters) Name() string { return "clusters" }
 // Wants says which events concern the read model.
 func (Clusters) Wants(t string) bool {
 	switch t {
-	case "consent.granted", "consent.withdrawn", "consent_layer.retired", "end_user.erased":
+	case "consent.granted", "consent.withdrawn", "consent_layer.retired", "segment.retired", "end_user.erased":
 		return true
 	}
 	return strings.HasPrefix(t, "cluster.") || strings.HasPrefix(t, "clustering.") || strings.HasPrefix(t, "clustering_run.")
 }
 
 // Version of the read model's tables.
-func (Clusters) Version() int { return 4 }
+func (Clusters) Version() int { return 5 }
 
 // Options of the read model. With a client goes what was shown of its runs.
 func (Clusters) Options() projector.Options {
@@ -141,6 +141,11 @@ CREATE TABLE cluster_layers_retired (
 	client text COLLATE "C" NOT NULL,
 	layer  text COLLATE "C" NOT NULL,
 	PRIMARY KEY (client, layer)
+);
+CREATE TABLE cluster_segments_retired (
+	client  text COLLATE "C" NOT NULL,
+	segment text COLLATE "C" NOT NULL,
+	PRIMARY KEY (client, segment)
 );`
 }
 
@@ -225,9 +230,10 @@ INSERT INTO cluster_withdrawn (client, layer, user_id) SELECT * FROM unnest($1::
 	noteGranted = `
 DELETE FROM cluster_withdrawn w USING unnest($1::text[], $2::text[], $3::text[]) AS n (client, layer, user_id)
 WHERE w.client = n.client AND w.layer = n.layer AND w.user_id = n.user_id`
-	noteGone  = `INSERT INTO cluster_erased (client, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`
-	noteLayer = `INSERT INTO cluster_layers_retired (client, layer) VALUES ($1, $2) ON CONFLICT DO NOTHING`
-	dropDrift = `
+	noteGone    = `INSERT INTO cluster_erased (client, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	noteLayer   = `INSERT INTO cluster_layers_retired (client, layer) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	noteSegment = `INSERT INTO cluster_segments_retired (client, segment) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	dropDrift   = `
 DELETE FROM cluster_drift d USING clusters c
 WHERE c.client = $1 AND c.layer = $2 AND d.client = c.client AND d.cluster = c.id`
 	dropFlow     = `DELETE FROM cluster_flow WHERE client = $1 AND layer = $2`
@@ -382,6 +388,8 @@ func applyCluster(b *pgx.Batch, r eventstore.Recorded) error {
 		for _, sql := range []string{dropDrift, dropFlow, dropClusters, dropLayer} {
 			b.Queue(sql, client, string(e.Layer))
 		}
+	case event.SegmentRetired:
+		b.Queue(noteSegment, client, string(e.Segment))
 	default:
 		return applyRun(b, r)
 	}

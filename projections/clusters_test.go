@@ -75,7 +75,7 @@ func TestClustersAreTheSameInWhateverBatches(t *testing.T) {
 	h.record("layer-"+string(b), event.ConsentLayerRetired{Layer: b})
 
 	tables := wantSplitIndependent(t, pool, projections.Clusters{}, h.all(),
-		"runs", "clusters", "cluster_members", "cluster_drift", "cluster_flow", "cluster_withdrawn", "cluster_erased", "cluster_layers_retired")
+		"runs", "clusters", "cluster_members", "cluster_drift", "cluster_flow", "cluster_withdrawn", "cluster_erased", "cluster_layers_retired", "cluster_segments_retired")
 	_, members, _ := strings.Cut(tables, "cluster_members\n")
 	members, _, _ = strings.Cut(members, "cluster_drift\n")
 	if want := "(" + strings.Join([]string{string(h.client), string(a), `""`, string(second), string(one), string(u[1])}, ",") + ")\n"; members != want {
@@ -166,4 +166,35 @@ func TestTheRunsOfADeletedClientHaveEnded(t *testing.T) {
 			t.Errorf("%v have %s; want the run", found, what)
 		}
 	}
+}
+
+// Nobody can do anything about the clusters of a segment that was retired: they need no attention.
+func TestTheClustersOfARetiredSegmentNeedNoAttention(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Clusters{})
+	model := projections.Clusters{Reader: w.Reader}
+	layer, segment, one := w.Define(w.Acme, "Ads"), id.Next[id.Segment](w.IDs), id.Cluster("clu_one")
+	found, failed := id.Next[id.Run](w.IDs), id.Next[id.Run](w.IDs)
+	w.Record(w.Acme, "runs",
+		event.ClusteringRequested{Run: found, Layer: layer, Segment: segment, TraitPaths: []string{"age"}},
+		event.ClusterFormed{ClusterState: event.ClusterState{Cluster: one, Layer: layer, Run: found, Distinctions: []event.Distinction{}}},
+		event.ClusterKept{ClusterState: event.ClusterState{Cluster: one, Layer: layer, Run: found, Distinctions: []event.Distinction{}}, Comparisons: []event.ClusterComparison{}},
+		event.ClusterDriftDetected{Cluster: one, Layer: layer, Run: found, Severity: "major", Causes: []event.DriftCause{}},
+		event.ClusteringRequested{Run: failed, Layer: layer, Segment: segment, TraitPaths: []string{"age"}},
+		event.ClusteringFailed{Run: failed, Layer: layer, Code: "too_few_users"})
+	attention := func() [2]int {
+		drifting, err := model.Drifting(t.Context(), w.Acme, 10)
+		if err != nil {
+			t.Error(err)
+		}
+		runs, err := model.LastFailed(t.Context(), w.Acme, 10)
+		if err != nil {
+			t.Error(err)
+		}
+		return [2]int{len(drifting), len(runs)}
+	}
+	testkit.Eventually(t, "a cluster that drifts and a run that failed need attention", func() bool { return attention() == [2]int{1, 1} })
+	w.Segment(w.Acme, event.SegmentRetired{Segment: segment})
+	testkit.Eventually(t, "neither does", func() bool { return attention() == [2]int{} })
 }
