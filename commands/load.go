@@ -66,13 +66,22 @@ func snapshotOf(l loaded, state any) snapshot {
 }
 
 // entries are none or one. Its id follows from its place: a repetition finds what
-// its request recorded by the ids of that alone.
+// its request recorded by the ids of that alone. A snapshot that no event can hold, as of
+// many segments with long names, is left out: then the stream is read back further.
 func (s snapshot) entries(call Call) []eventstore.Entry {
-	if s.event == nil {
+	if s.event == nil || !fits(s.event) {
 		return nil
 	}
 	ids := id.Derived("snapshot", string(s.version.Stream), strconv.FormatInt(int64(s.version.Revision)+1, 10))
 	return []eventstore.Entry{{ID: id.Next[id.Event](ids), Origin: call.origin(), Event: s.event}}
+}
+
+// fits says whether a snapshot is small enough to be an event. One with a field that is yet
+// to be sealed cannot be encoded, and is.
+func fits(snapshot event.Event) bool {
+	const envelope = 3 << 10 // bytes, at most
+	data, err := event.Encode(snapshot)
+	return err != nil || len(data)+envelope <= eventstore.MaxEventSize
 }
 
 // saysAll is for streams of which each event says how things stand.

@@ -601,6 +601,44 @@ func TestAStreamFromBeforeSnapshotsIsReadWholeOnceMore(t *testing.T) {
 	w.check(t)
 }
 
+// A client may have so many segments, of such long names, that no event holds them all.
+func TestSegmentsThatNoSnapshotHoldsAreChangedAllTheSame(t *testing.T) {
+	w := newFixture(t)
+	w.Audiences = campaignsInLog{w}
+	_, call := w.client(t, "acme@example.com")
+	all := make([]id.Segment, 800)
+	long := strings.Repeat("名", 200)
+	w.fill(t, call, eventstore.SegmentsStream(call.Client), len(all), func(i int) event.Event {
+		all[i] = id.Next[id.Segment](id.Random(w.Entropy))
+		return event.SegmentDefined{Segment: all[i], Name: long, Rule: event.Private([]byte("traits.a > 1"))}
+	})
+	rename := func(segment id.Segment, name string) {
+		t.Helper()
+		if _, err := w.ChangeSegment(t.Context(), call, segment, &name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename(all[0], "short")
+	if n := w.count(t, "segment.snapshot_taken"); n != 0 {
+		t.Fatalf("%d snapshots: the segments are too few to show anything", n)
+	}
+	_, err := w.ChangeSegment(t.Context(), call, all[0], &long, new("in_segment(\""+string(all[1])+"\")"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.RetireSegment(t.Context(), call, all[1])
+	wantFault(t, err, "segment_in_use")
+	for _, segment := range all[750:] { // then the others fit again
+		if _, err := w.RetireSegment(t.Context(), call, segment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.count(t, "segment.snapshot_taken"); n == 0 {
+		t.Error("no snapshot was taken since")
+	}
+	rename(all[749], "still there")
+}
+
 // Adding stands still while its member is barred, and long enough for a snapshot.
 func TestAMemberThatWasBarredBeforeASnapshotIsNotAdded(t *testing.T) {
 	w, call := fixtureWithUser(t)
