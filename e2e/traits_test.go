@@ -29,6 +29,10 @@ func TestTraits(t *testing.T) {
 	if nobody, _ := schema(a.get("/api/v1/traits")); nobody.Version != 0 || len(nobody.Traits) != 0 {
 		t.Errorf("of nobody: %+v", nobody)
 	}
+	for _, tag := range []string{`"0"`, `"what"`, `W/"-1"`} {
+		wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("PATCH", "/api/v1/traits", `{"traits":{"plan":{"weight":2}}}`, header("If-Match", tag)))
+	}
+	schema(a.send("PATCH", "/api/v1/traits", `{"traits":{}}`, header("If-Match", `"-1"`)))
 	for i := range 24 {
 		a.createUser(fmt.Sprintf("u%d", i), map[string]any{"age": 20 + i, "plan": fmt.Sprintf("p%d", i%2), "religion": fmt.Sprintf("r%d", i%2)})
 	}

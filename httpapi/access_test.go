@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"strings"
 	"testing"
@@ -145,10 +146,10 @@ func TestMethodsAndPaths(t *testing.T) {
 
 func TestPreconditions(t *testing.T) {
 	e := serve(t, nil)
-	three, never := int64(3), int64(-1)
+	three, before, never := int64(3), int64(-1), int64(math.MinInt64)
 	for tag, want := range map[string]*int64{
-		"": nil, "*": nil, `"3"`: &three, ` "3" `: &three,
-		`W/"3"`: &never, `"03"`: &never, `"abc"`: &never, `""`: &never,
+		"": nil, "*": nil, `"3"`: &three, ` "3" `: &three, `"-1"`: &before, // of traits that nothing was learnt of
+		`W/"3"`: &never, `W/"-1"`: &never, `"03"`: &never, `"abc"`: &never, `""`: &never,
 	} {
 		headers := token("full")
 		if tag != "" {

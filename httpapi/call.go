@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -76,7 +77,7 @@ type Call struct {
 	Seed           []string
 	BodyMAC        string
 
-	// IfMatch is the revision that the object must have; nil: any. It is -1
+	// IfMatch is the revision that the object must have; nil: any. It is noRevision
 	// for a tag that no object has.
 	IfMatch *int64
 	// IfExists and IfNoneMatch: the object must, or must not, be there.
@@ -85,6 +86,10 @@ type Call struct {
 	RemoteAddr string // the caller's address, without a port; what trusted proxies say is believed
 	Forwarded  bool   // a proxy has forwarded it
 }
+
+// noRevision is less than the -1 of what is there before anything was recorded of it, such as
+// the traits of a client that has no users.
+const noRevision = math.MinInt64
 
 // exchange is one request on its way through the handler: the outer layers
 // make it, the inner ones fill it in, the log, the metrics and its span read it.

@@ -225,7 +225,7 @@ func ifMatch(given []string) (*int64, error) {
 	}
 	revision, err := strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
 	if err != nil || ETag(revision) != tag {
-		revision = -1
+		revision = noRevision
 	}
 	return &revision, nil
 }
