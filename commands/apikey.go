@@ -86,7 +86,8 @@ func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (
 }
 
 // checkIssued refuses a key that was recorded while others were, beyond the bound,
-// or while the member who made it was removed.
+// or while the member who made it was removed. Where it cannot be known just now how many
+// there are, the key stays: were it revoked, a repetition would be told that it was shown.
 func (c *Commands) checkIssued(ctx context.Context, call Call, key id.Key) error {
 	there, err := c.isMember(ctx, call.Client, call.Member)
 	if err != nil {
@@ -95,7 +96,10 @@ func (c *Commands) checkIssued(ctx context.Context, call Call, key id.Key) error
 	if call.Member != "" && !there {
 		return fault.New(fault.Forbidden, "member_removed", "Who made the API key was removed meanwhile.")
 	}
-	return c.checkRoom(ctx, call.Client, key)
+	if err := c.checkRoom(ctx, call.Client, key); !fault.Of(err, fault.Unavailable) {
+		return err
+	}
+	return nil
 }
 
 func (c *Commands) checkRoom(ctx context.Context, client id.Client, before id.Key) error {

@@ -550,6 +550,29 @@ func TestAClientHas2000KeysInForceAtMost(t *testing.T) {
 	}
 }
 
+// laggingKeys know what was there before, and have not come as far as a new key.
+type laggingKeys struct{ keysInLog }
+
+func (k laggingKeys) Before(ctx context.Context, client id.Client, key id.Key) (int, error) {
+	if key != "" {
+		return 0, fault.New(fault.Unavailable, "stale", "It is behind.")
+	}
+	return k.keysInLog.Before(ctx, client, key)
+}
+
+func TestAKeyThatWasRecordedIsShownThoughTheReadModelLags(t *testing.T) {
+	w := newFixture(t)
+	_, call := w.client(t, "ada@example.com")
+	w.Keys = laggingKeys{keysInLog{w.store}}
+	key, err := w.IssueAPIKey(t.Context(), seeded(call, "k1", "b1"), commands.IssueAPIKey{Name: "server"})
+	if err != nil || key.Raw == "" {
+		t.Errorf("%+v, %v", key, err)
+	}
+	if left, err := (keysInLog{w.store}).inForce(t.Context(), call.Client); err != nil || len(left) != 1 {
+		t.Errorf("%d keys are in force, %v", len(left), err)
+	}
+}
+
 func TestWhoIsRemovedWhileMakingAKeyLeavesNone(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
