@@ -186,6 +186,31 @@ func TestARepeatedKeyIsNotShownTwice(t *testing.T) {
 	}
 }
 
+// A subscription that is not there is none that an answer may show, whoever removed it.
+func TestARepeatedSubscriptionIsRefusedOnceItWasRemoved(t *testing.T) {
+	in := commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}}
+	t.Run("by the client", func(t *testing.T) {
+		w, call := fixtureWithUser(t)
+		made, err := w.Subscribe(t.Context(), seeded(call, "k1", "b1"), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.RemoveWebhook(t.Context(), call, made.ID); err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.Subscribe(t.Context(), seeded(call, "k1", "b1"), in)
+		wantFault(t, err, "webhook_unknown")
+	})
+	t.Run("as one too many", func(t *testing.T) {
+		w, call := fixtureWithUser(t)
+		w.WebhooksBefore = func(context.Context, id.Client, id.Webhook) (int, error) { return 100, nil }
+		_, err := w.Subscribe(t.Context(), seeded(call, "k1", "b1"), in)
+		wantFault(t, err, "too_many_webhooks")
+		_, err = w.Subscribe(t.Context(), seeded(call, "k1", "b1"), in)
+		wantFault(t, err, "webhook_unknown")
+	})
+}
+
 func TestRepeatingACreationDoesNotBringBackWhoWasErased(t *testing.T) {
 	w, call := fixtureWithUser(t)
 	post := seeded(call, "k1", "b1")

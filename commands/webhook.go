@@ -69,10 +69,23 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 			}
 			return events, c.firstWebhookKey(ctx, call, in.Controls.Ed25519)
 		})
-	if err == nil && !outcome.Repeated {
+	switch {
+	case err != nil:
+	case outcome.Repeated:
+		err = c.stillSubscribed(ctx, call.Client, webhook)
+	default:
 		err = c.boundWebhooks(ctx, call, webhook)
 	}
 	return c.webhookAfter(ctx, outcome, err)
+}
+
+// stillSubscribed refuses a subscription that was removed since, or was taken back at once.
+func (c *Commands) stillSubscribed(ctx context.Context, client id.Client, webhook id.Webhook) error {
+	last, err := c.Log.ReadBack(ctx, eventstore.WebhookStream(client, webhook), eventstore.End, 1)
+	if err == nil && fold[domain.Webhook](last).Removed {
+		err = domain.ErrWebhookUnknown()
+	}
+	return err
 }
 
 // checkFilter refuses a filter that is no rule of events; an empty one is none.
