@@ -108,7 +108,9 @@ func (e *Endpoints) sessionToken(ctx context.Context, r httpapi.SessionTokenRequ
 		return Account{}, Session{}, errThrottled(wait)
 	}
 	account, session, err := e.bySecret(ctx, secret, hash)
-	if fault.Of(err, fault.Missing) || err == nil && session.Over {
+	// Of its last second, a token would have expired before it was used.
+	over := session.Over || !e.c.Issuer.Keys.Now().Before(session.ExpiresAt.Add(-leeway))
+	if fault.Of(err, fault.Missing) || err == nil && over {
 		e.failedKeys.take(hash)
 		return Account{}, Session{}, fault.New(fault.Unauthenticated, "invalid_session",
 			"The session is not valid, or has ended. Log in again.")

@@ -96,9 +96,15 @@ func TestASessionEndsWhenItIsNotUsedAndAtItsAge(t *testing.T) {
 	if err != nil || last.ExpiresIn > 600 {
 		t.Errorf("%v, its token lives for %d s", err, last.ExpiresIn)
 	}
-	s.Advance(10 * time.Minute)
-	if _, err := s.token(t, opened.Secret); !fault.Is(err, "invalid_session") {
-		t.Errorf("after 7 days: %v", err)
+	s.Advance(10*time.Minute - leeway - time.Millisecond)
+	if last, err = s.token(t, opened.Secret); err != nil || last.ExpiresIn < 0 || s.refusal(t, last.Token) != "" {
+		t.Errorf("at the end: %v, a token that lives for %d s, %q", err, last.ExpiresIn, s.refusal(t, last.Token))
+	}
+	for _, later := range []time.Duration{time.Millisecond, leeway - time.Millisecond, time.Millisecond} {
+		s.Advance(later)
+		if _, err := s.token(t, opened.Secret); !fault.Is(err, "invalid_session") {
+			t.Errorf("after 7 days: %v", err)
+		}
 	}
 	if opened, err = s.open(t, "192.0.2.1", password); err != nil {
 		t.Fatal(err)
