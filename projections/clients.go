@@ -13,6 +13,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
 	"kindred/projections/readmodel"
 )
@@ -158,13 +159,18 @@ SELECT client, name, slug, created_at FROM clients WHERE client > $1 ORDER BY cl
 
 // All returns clients in the order of their ids, as far as the model has come,
 // without their settings.
-func (m Clients) All(ctx context.Context, after id.Client, limit int) ([]Client, error) {
-	rows, err := m.Pool.Query(ctx, allClients, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list clients: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Client, err error) {
-		return c, row.Scan(&c.ID, &c.Name, &c.Slug, &c.CreatedAt)
+// Faults: building.
+func (m Clients) All(ctx context.Context, after id.Client, limit int) (found []Client, err error) {
+	reader := projector.Reader{Of: m, Progress: m.Progress}
+	err = reader.Read(ctx, true, func(ctx context.Context) (at projector.At, err error) {
+		rows, err := m.Pool.Query(ctx, allClients, after, limit)
+		if err != nil {
+			return at, err
+		}
+		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Client, err error) {
+			return c, row.Scan(&c.ID, &c.Name, &c.Slug, &c.CreatedAt)
+		})
+		return at, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list clients: %w", err)
