@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"kindred/backoff"
 	"kindred/commands"
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -62,6 +63,7 @@ const (
 	closeTimeout = 5 * time.Second
 	endingsPause = time.Second // in which ends of deliveries gather for company
 	failingPause = 5 * time.Second
+	longestRest  = 2 * time.Second // of a policy that fails, unless its pause is longer
 )
 
 // Wants says which events a policy answers; the projector passes over the others.
@@ -103,11 +105,13 @@ func (p *Policies) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweep works until ctx ends, with a pause whenever there is no more to do.
+// sweep works until ctx ends, with a pause whenever there is no more to do, and a longer one
+// while it fails, so that a database that is away does not fill the log.
 // Several processes may sweep at once: the log decides.
 func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration, work func(context.Context) (more bool, err error)) {
 	next := time.NewTimer(pause)
 	defer next.Stop()
+	failures := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -118,10 +122,16 @@ func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration
 		if err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "a policy failed, trying again", "policy", policy, "error", err)
 		}
-		if more && err == nil {
+		switch {
+		case err != nil:
+			next.Reset(backoff.Doubled(pause, max(pause, longestRest), failures))
+			failures++
+		case more:
 			next.Reset(0)
-		} else {
+			failures = 0
+		default:
 			next.Reset(pause)
+			failures = 0
 		}
 	}
 }

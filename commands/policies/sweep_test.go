@@ -1,0 +1,36 @@
+package policies
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAPolicyThatGoesOnFailingDoesNotFillTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		p := &Policies{Logger: slog.New(slog.NewTextHandler(&logged, nil))}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		away := time.Now().Add(30 * time.Second)
+		var failed, worked int
+		p.sweep(ctx, "matching", matchPause, func(context.Context) (bool, error) {
+			if time.Now().Before(away) {
+				failed++
+				return false, errors.New("the database is away")
+			}
+			worked++
+			return false, nil
+		})
+		if lines := bytes.Count(logged.Bytes(), []byte("\n")); failed > 20 || lines != failed {
+			t.Errorf("%d failures in 30 s, and %d lines", failed, lines)
+		}
+		if worked < 100 {
+			t.Errorf("once the database was back, it worked %d times in 30 s; want 4 a second", worked)
+		}
+	})
+}
