@@ -108,19 +108,24 @@ func (l *Listener) tell(ctx context.Context, say func(*follower)) {
 	}
 }
 
-// run keeps a connection until ctx ends.
+// run keeps a connection until ctx ends. That nothing is heard is logged once, however long
+// it lasts.
 func (l *Listener) run(ctx context.Context, ended chan<- struct{}) {
 	defer close(ended)
-	for ctx.Err() == nil {
+	for told := false; ctx.Err() == nil; {
 		err := l.listen(ctx)
 		l.tell(ctx, func(f *follower) {
+			if f.begun {
+				told = false
+			}
 			if f.begun && f.Lost != nil {
 				f.Lost()
 			}
 			f.begun = false
 		})
-		if ctx.Err() == nil {
-			l.logger.WarnContext(ctx, "notifications of the database are not heard, trying again", "error", err)
+		if ctx.Err() == nil && !told {
+			l.logger.WarnContext(ctx, "notifications of the database are not heard, trying until they are", "error", err)
+			told = true
 		}
 		select {
 		case <-ctx.Done():

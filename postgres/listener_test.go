@@ -1,7 +1,10 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -118,6 +121,37 @@ func TestAConnectionThatIsLostIsMadeAnewAndTold(t *testing.T) {
 	h.want(t, "begin")
 	say(t, pool, "one", "heard")
 	h.want(t, "heard")
+}
+
+func TestThatNothingIsHeardIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	config := pgtest.New(t).Config().ConnConfig.Copy()
+	var away atomic.Bool
+	tries := make(chan struct{}, 100)
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if away.Load() {
+			tries <- struct{}{}
+			return nil, errors.New("the server is away")
+		}
+		return dial(ctx, network, address)
+	}
+	away.Store(true)
+	var logged bytes.Buffer // which is read once nobody listens any more
+	h := hear(t, postgres.NewListener(config, slog.New(slog.NewTextHandler(&logged, nil))), "one")
+	for range 8 {
+		select {
+		case <-tries:
+		case <-time.After(patience):
+			t.Fatal("it is not tried again")
+		}
+	}
+	away.Store(false)
+	h.want(t, "begin")
+	h.leave()
+	if n := bytes.Count(logged.Bytes(), []byte("level=WARN")); n != 1 {
+		t.Errorf("%d lines of the log, want 1:\n%s", n, logged.String())
+	}
 }
 
 // deaf is a connection to a server that vanishes without a word.
