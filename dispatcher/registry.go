@@ -181,17 +181,19 @@ func (r *registry) deregister(ctx context.Context) error {
 	return err
 }
 
-// keepAlive gives heartbeats until ctx ends.
+// keepAlive gives heartbeats until ctx ends. Failures that last are logged once, until one
+// is given again.
 func (w *worker) keepAlive(ctx context.Context) {
 	r := &registry{queue: w.queue, longest: max(maxRetryAfter, 2*slices.Max(w.config.RetryDelays))}
-	for backoff.Sleep(ctx, heartbeatEvery) == nil {
+	for told := false; backoff.Sleep(ctx, heartbeatEvery) == nil; {
 		bounded, cancel := context.WithTimeout(ctx, dbTimeout)
 		freed, err := r.heartbeat(bounded)
 		cancel()
-		switch {
-		case err != nil && ctx.Err() == nil:
-			w.Logger.WarnContext(ctx, "worker heartbeat failed", "error", err)
-		case freed > 0:
+		if err != nil && !told && ctx.Err() == nil {
+			w.Logger.WarnContext(ctx, "worker heartbeat failed, trying until one is given", "error", err)
+		}
+		told = err != nil
+		if freed > 0 {
 			w.Logger.InfoContext(ctx, "deliveries of a dead process are taken over", "deliveries", freed)
 		}
 	}

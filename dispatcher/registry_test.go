@@ -1,10 +1,13 @@
 package dispatcher
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kindred/eventstore"
@@ -267,4 +270,21 @@ func TestAWorkerThatDeregistersSetsFreeWhatItHolds(t *testing.T) {
 	if n := len(r.claimBy(stays.queue, 2)); n != 2 {
 		t.Errorf("%d of 2 are free", n)
 	}
+}
+
+func TestHeartbeatsThatGoOnFailingAreLoggedOnce(t *testing.T) {
+	r := newFixture(t, Config{})
+	lives := r.worker()
+	r.pool.Close()
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		w := &worker{Dispatcher: r.replica(Config{}), config: Config{RetryDelays: []time.Duration{time.Second}}, queue: lives.queue}
+		w.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		w.keepAlive(ctx)
+		if n := bytes.Count(logged.Bytes(), []byte("\n")); n != 1 {
+			t.Errorf("%d lines of the log in a minute, want 1:\n%s", n, logged.String())
+		}
+	})
 }
