@@ -250,7 +250,11 @@ func (v *Vault) unwrapRoot(row RootKey) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return unwrap(with, row.Wrapped, row.bound())
+	secret, err := unwrap(with, row.Wrapped, row.bound())
+	if err != nil {
+		return nil, fmt.Errorf("master key %q is another one than the key was wrapped under, unless the key is damaged: %w", row.Under, err)
+	}
+	return secret, nil
 }
 
 func (v *Vault) wrapRoot(kind Kind, client id.Client, name string, secret []byte) (RootKey, error) {

@@ -374,7 +374,8 @@ func TestRewrapTouchesRootKeysOnly(t *testing.T) {
 		t.Errorf("without the new master key: %v; want its name", err)
 	}
 	impostor := seal.New(keys, master(t, masterText("b", 3)), rand.Reader)
-	if _, err := impostor.Open(t.Context(), user, place, box); !errors.Is(err, seal.ErrRefused) {
+	_, err = impostor.Open(t.Context(), user, place, box)
+	if !errors.Is(err, seal.ErrRefused) || !strings.Contains(err.Error(), `master key "b" is another one`) {
 		t.Errorf("with another key of that name: %v", err)
 	}
 }
