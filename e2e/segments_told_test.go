@@ -192,6 +192,28 @@ func TestARuleThatIsTriedSaysWhatSetsThemApart(t *testing.T) {
 	told()
 }
 
+// Traits are learnt anew once there are many more users: until then a preview knows of new
+// ones by whom it judges.
+func TestARuleThatIsTriedFindsATraitThatIsNew(t *testing.T) {
+	t.Parallel()
+	a := shared(t).signUp()
+	a.importUsers(120, func(i int) string { return fmt.Sprintf(`{"age":%d}`, 20+i%40) })
+	a.get("/api/v1/traits") // learns them
+	a.createUser("newcomer", map[string]any{"q": map[string]any{"deep": 1, "a.b": 2}, "pets": []any{map[string]any{"kind": "dog"}}})
+	for rule, unknown := range map[string]string{
+		`has(traits.q)`: "", `has(traits.q.deep)`: "", `has(traits.q["a.b"])`: "", `traits.pets.exists(p, p.kind == "dog")`: "",
+		`has(traits.q) && !has(traits.q.shallow)`: "traits.q.shallow", `has(traits.q) || has(traits.r)`: "traits.r",
+	} {
+		preview := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": rule}))
+		if preview.Members != 1 {
+			t.Errorf("%s names %d", rule, preview.Members)
+		}
+		if warned := preview.Warnings; len(warned) > 1 || (len(warned) == 1) != (unknown != "") || unknown != "" && !strings.Contains(warned[0].Detail, unknown+".") {
+			t.Errorf("%s is warned of: %+v", rule, warned)
+		}
+	}
+}
+
 // A moment of the past has the segments of then, and a rule can be tried on it.
 func TestARuleIsTriedOnThePast(t *testing.T) {
 	t.Parallel()

@@ -4346,7 +4346,7 @@ type RulePreview struct {
 	// Example: 4210
 	Users int `json:"users"`
 
-	// Warnings What of the rule seems not to be meant, as traits were learnt: paths that nobody has, and values of another type than theirs. A rule is refused for none of these, as it may be there before its data.
+	// Warnings What of the rule seems not to be meant: paths that nobody has of whom traits were learnt, or who was judged, and values of another type than was learnt. A rule is refused for none of these, as it may be there before its data.
 	Warnings []RuleWarning `json:"warnings"`
 }
 

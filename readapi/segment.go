@@ -275,7 +275,7 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 				Path: d.Path, Type: string(d.Type), Level: httpapi.OrNull(d.Level), Effect: d.Effect, NamedValue: d.Here, OverallValue: d.All,
 			}
 		}),
-		Warnings: each(parsed.Warnings(schema), func(w *rule.Error) httpapi.RuleWarning {
+		Warnings: each(parsed.Warnings(schema, p.Unknown), func(w *rule.Error) httpapi.RuleWarning {
 			return httpapi.RuleWarning{Line: w.Line, Column: w.Column, Detail: w.Detail}
 		}),
 	}, nil

@@ -17,15 +17,26 @@ type compared struct {
 	with any
 }
 
-// Warnings are what of a rule seems not to be meant, by what was learnt of a client's traits: paths that
-// nobody has, and values of another type than theirs. A rule may be before its data, so it is refused for
-// none of these. They are in the order of their places; where nothing was learnt there are none.
-func (r *Rule) Warnings(schema traits.Schema) (found []*Error) {
+// Unknown are the paths that a rule looks at and a schema has not; where nothing was learnt there are none.
+func (r *Rule) Unknown(schema traits.Schema) (paths []string) {
 	if len(schema.Traits) == 0 {
 		return nil
 	}
 	for _, origin := range r.origins {
 		if origin.name != "" && !isKnown(schema, origin.name) {
+			paths = append(paths, origin.name)
+		}
+	}
+	return paths
+}
+
+// Warnings are what of a rule seems not to be meant, by what was learnt of a client's traits: unknown paths,
+// unless somebody was met who has them, and values of another type than theirs. A rule may be before its
+// data, so it is refused for none of these. They are in the order of their places; where nothing was learnt
+// there are none.
+func (r *Rule) Warnings(schema traits.Schema, unknown []string) (found []*Error) {
+	for _, origin := range r.origins {
+		if slices.Contains(unknown, origin.name) {
 			detail := "No user that was looked at has traits." + origin.name + "."
 			if near := nearest(schema, origin.name); near != "" {
 				detail += " Did you mean traits." + near + "?"

@@ -10,6 +10,13 @@ import (
 	"kindred/testkit"
 )
 
+// warnings are those of a rule where nobody was met who has what the schema has not.
+func warnings(t *testing.T, text string, schema traits.Schema) []*rule.Error {
+	t.Helper()
+	r := parsed(t, text, rule.Users)
+	return r.Warnings(schema, r.Unknown(schema))
+}
+
 // What seems not to be meant is told with its place, and what may be meant is not.
 func TestARuleIsWarnedOf(t *testing.T) {
 	t.Parallel()
@@ -44,7 +51,7 @@ func TestARuleIsWarnedOf(t *testing.T) {
 		`traits.born > "2000-01-01" && traits.age > traits.price`:                                                      "",
 		`has(traits.age) == true && false != has(traits.likes)`:                                                        "",
 	} {
-		warned := parsed(t, text, rule.Users).Warnings(schema)
+		warned := warnings(t, text, schema)
 		wanted := strings.Split(want, " | ")
 		if want == "" {
 			wanted = nil
@@ -59,7 +66,7 @@ func TestARuleIsWarnedOf(t *testing.T) {
 			}
 		}
 	}
-	if warned := parsed(t, `traits.agee > 30`, rule.Users).Warnings(traits.Schema{}); warned != nil {
+	if warned := warnings(t, `traits.agee > 30`, traits.Schema{}); warned != nil {
 		t.Errorf("where nothing was learnt: %v", warned)
 	}
 }
@@ -79,7 +86,7 @@ func TestWarningsOfLongPathsEnd(t *testing.T) {
 			text += fmt.Sprintf(",traits.a%d", i)
 		}
 		text += "].exists(x, x." + strings.Repeat("l", long) + ")"
-		if warned := parsed(t, text, rule.Users).Warnings(schema); len(warned) != 2*221 {
+		if warned := warnings(t, text, schema); len(warned) != 2*221 {
 			t.Errorf("%d paths are warned of", len(warned))
 		}
 	}
@@ -99,7 +106,7 @@ func TestTheNearestPathIsAFewLettersAway(t *testing.T) {
 	for range 500 {
 		known, path := word(), word()
 		near := distance([]rune(known), []rune(path)) < min(3, (len([]rune(path))+2)/3)
-		warned := parsed(t, fmt.Sprintf(`has(traits[%q])`, path), rule.Users).Warnings(traits.Schema{Traits: []traits.Trait{{Path: known}}})
+		warned := warnings(t, fmt.Sprintf(`has(traits[%q])`, path), traits.Schema{Traits: []traits.Trait{{Path: known}}})
 		if known != path && strings.Contains(warned[0].Error(), "Did you mean") != near {
 			t.Fatalf("%s beside %s: %v", path, known, warned)
 		}

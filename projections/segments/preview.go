@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"kindred/domain/clustering"
@@ -27,6 +28,7 @@ type Preview struct {
 	Margin  float64 // of the share, for 19 of 20 samples; 0: all were judged
 	Sample  []Member
 	Apart   []Distinction // of those judged, in these of the schema's traits
+	Unknown []string      // paths that the rule looks at, and neither the schema has nor one of those judged
 }
 
 // Distinction is a trait that some users have otherwise than all.
@@ -79,6 +81,7 @@ func (m Model) Inferred(ctx context.Context, client id.Client, eventual bool, ov
 // of the client's time now, or of its last event where that is later.
 // Faults: building, quarantined, stale.
 func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, within event.Within, schema traits.Schema, now time.Time) (p Preview, err error) {
+	p.Unknown = r.Unknown(schema)
 	p.Users, err = readmodel.Count(ctx, m.Reader, m, client, eventual, countSegmentUsers)
 	if err != nil || p.Users == 0 {
 		return p, err
@@ -106,6 +109,7 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 		asked += len(some)
 		if err := m.judged(ctx, client, true, serving, by, judgedByNumber, some, func(u *segmentUser, steps int) bool {
 			p.Judged++
+			p.Unknown = slices.DeleteFunc(p.Unknown, func(path string) bool { return has(u.facts.Traits, path) })
 			named := namedUnder(within.Layer, &filter, u, steps)
 			if apart == nil {
 				apart = clustering.NewApart(schema, u.facts.Now)
@@ -160,6 +164,19 @@ func margin(named, judged, all int) float64 {
 	share := float64(min(named, judged-named)) / float64(judged) // off it is further towards a half
 	z2 := z * z / float64(judged) * float64(all-judged) / float64(all-1)
 	return min(1, (share+z2/2+math.Sqrt(z2*share*(1-share)+z2*z2/4))/(1+z2)-share+1/float64(all))
+}
+
+// has says whether there is something among traits at a path, below it, or above it other than an object.
+func has(all map[string]any, path string) bool {
+	if _, there := all[path]; there { // a name may hold points
+		return true
+	}
+	name, below, _ := strings.Cut(path, ".")
+	value, there := all[name]
+	if object, is := value.(map[string]any); is {
+		return has(object, below)
+	}
+	return there
 }
 
 // compare counts a user who is named by a rule, or is not.

@@ -4550,9 +4550,9 @@ type RulePreview struct {
 	// How many users there are; with `at`, without who was erased since; an estimate then, where a
 	// sample was judged.
 	Users int64 `json:"users"`
-	// What of the rule seems not to be meant, as traits were learnt: paths that nobody has, and values
-	// of another type than theirs. A rule is refused for none of these, as it may be there before its
-	// data.
+	// What of the rule seems not to be meant: paths that nobody has of whom traits were learnt, or who
+	// was judged, and values of another type than was learnt. A rule is refused for none of these, as
+	// it may be there before its data.
 	Warnings []RuleWarning `json:"warnings"`
 }
 
