@@ -332,6 +332,32 @@ test("events are followed again after an answer that is no stream, as of a proxy
   await close();
 });
 
+test("the buttons of a form rest once it is sent, and can be pressed again after the reader has stopped it", async () => {
+  const { page, hand, close } = await opened(full.account);
+  await page.clock.install();
+  await hand.open("users");
+  let sent = 0;
+  await page.route("**/console/users", (route) => { sent++; route.fulfill({ status: 204 }); }); // the page stays, as after Stop
+  const button = page.locator('form[method=post][action="/console/users"] button');
+  await page.locator('input[name="external_id"]').fill("ann");
+  await button.click();
+  await eventually("the form is sent", () => sent === 1);
+  await page.clock.runFor(1);
+  assert.ok(await button.isDisabled(), "it could be sent twice");
+  await page.clock.runFor(10_000);
+  assert.ok(await button.isEnabled(), "it cannot be sent again");
+  await close();
+});
+
+test("a reader's zone is told where the one before begins with its name", async () => {
+  const context = await browser.newContext({ timezoneId: "Etc/GMT+1" });
+  await context.addCookies([{ name: "kindred-zone", value: "Etc/GMT+10", domain: new URL(url).hostname, path: "/console/" }]);
+  const page = await context.newPage();
+  await new Hand(page).open("sign-in");
+  assert.deepEqual((await context.cookies(`${url}/console/`)).filter(({ name }) => name === "kindred-zone").map(({ value }) => value), ["Etc/GMT+1"]);
+  await context.close();
+});
+
 test("a secret is gone after signing out, whichever button leads back", async () => {
   const { page, hand, close } = await opened(full.account);
   await hand.open("developers");

@@ -3,7 +3,7 @@ const put = (text, value) => text.replace("{0}", () => value);
 
 // The reader's time zone, so that the server writes times in it.
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-if (zone && !document.cookie.includes("kindred-zone=" + zone)) {
+if (zone && !document.cookie.split("; ").includes("kindred-zone=" + zone)) {
   document.cookie = "kindred-zone=" + zone + "; path=/console/; max-age=31536000; samesite=lax" + (location.protocol === "https:" ? "; secure" : "");
 }
 
@@ -25,9 +25,12 @@ if (navigator.clipboard) for (const sample of document.querySelectorAll("pre, .s
 for (const wrong of document.querySelectorAll(".wrong")) wrong.closest("label, fieldset")?.querySelector("input, select, textarea")?.setAttribute("aria-invalid", "true");
 document.querySelector("[aria-invalid]")?.focus();
 
-// Forms are sent once.
+// Forms are sent once. Nothing tells that a reader stops one that loads, so its buttons rest for 10 s.
 for (const form of document.querySelectorAll("form[method=post]")) form.addEventListener("submit", () => {
-  for (const button of form.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
+  for (const button of form.querySelectorAll("button")) {
+    setTimeout(() => { button.disabled = true; });
+    setTimeout(() => { button.disabled = false; }, 10_000);
+  }
 });
 // Work that takes more than one request goes on while it is looked at.
 for (const form of document.querySelectorAll("form[data-goes-on]")) setTimeout(() => form.requestSubmit(), 1000);
