@@ -583,6 +583,21 @@ func TestTimesOfASandboxAreWrittenOut(t *testing.T) {
 	}
 }
 
+// Go finds zones among the files of its host that the API takes for none: a page that asks it for days of one would be refused.
+func TestAZoneThatTheAPITakesForNoneIsUTC(t *testing.T) {
+	t.Parallel()
+	for named, want := range map[string]string{
+		"Europe/Berlin": "Europe/Berlin", "Etc/GMT+10": "Etc/GMT+10", "UTC": "UTC",
+		"posix/Europe/Berlin": "UTC", "right/Europe/Berlin": "UTC", "localtime": "UTC", "posixrules": "UTC", "Local": "UTC", "Nowhere/At/All": "UTC", "": "UTC",
+	} {
+		r := httptest.NewRequest(http.MethodGet, Path, nil)
+		r.AddCookie(&http.Cookie{Name: zoneCookie, Value: named})
+		if got := zoneOf(r).String(); got != want {
+			t.Errorf("%q is %s, not %s", named, got, want)
+		}
+	}
+}
+
 // In Santiago the 6th of September of 2026 begins at 1: it is a day of the overview all the same.
 func TestADayWithoutMidnightIsShown(t *testing.T) {
 	t.Parallel()

@@ -42,10 +42,11 @@ func (s *Console) setCookie(w http.ResponseWriter, value string, age time.Durati
 // zoneCookie holds the reader's time zone, by its name in the IANA database.
 const zoneCookie = "kindred-zone"
 
-// zoneOf is the zone in which times are shown; UTC where the browser did not say.
+// zoneOf is the zone in which times are shown; UTC where the browser did not say, or named one that the API takes for none:
+// localtime and posix/… are files of the host, as Local is its zone.
 func zoneOf(r *http.Request) *time.Location {
-	if c, err := r.Cookie(zoneCookie); err == nil && len(c.Value) < 64 && c.Value != "Local" {
-		if zone, err := time.LoadLocation(c.Value); err == nil {
+	if c, err := r.Cookie(zoneCookie); err == nil && len(c.Value) < 64 && c.Value >= "A" && c.Value < "[" {
+		if zone, err := time.LoadLocation(c.Value); err == nil && zone != time.Local {
 			return zone
 		}
 	}
