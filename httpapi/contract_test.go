@@ -56,6 +56,12 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: %d %v %.300s", path, answer.StatusCode, answer.Header, body)
 		}
 	}
+	for _, path := range []string{"/docs", "/docs/guide"} {
+		_, want := e.send("GET", path, nil)
+		if answer, got := e.send("GET", path+"/", nil); answer.StatusCode != 200 || got != want {
+			t.Errorf("%s/: %d %.300s", path, answer.StatusCode, got)
+		}
+	}
 	if answer, _ := e.send("GET", "/docs/nowhere", nil); answer.StatusCode != 404 {
 		t.Errorf("/docs/nowhere: %d", answer.StatusCode)
 	}

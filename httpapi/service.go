@@ -30,6 +30,7 @@ func (e *edge) registerService(doc *openapi3.T) {
 	site := sync.OnceValue(func() *docsite.Site { return must(docsite.New(kindred.Documentation, doc)) })
 	for _, path := range must(docsite.Paths(kindred.Documentation)) {
 		get(path, documentation(site, path))
+		get(path+"/", http.RedirectHandler(path, http.StatusMovedPermanently))
 	}
 	get(docsite.SearchPath, search(site))
 	get("/", http.RedirectHandler("/docs", http.StatusFound))
