@@ -176,6 +176,17 @@ func TestWhatIsNoNumberIsRefusedAtItsField(t *testing.T) {
 	}
 }
 
+// Consent to a layer that no form names is refused as that to one that is not there.
+func TestConsentToNoLayerIsRefused(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/users/usr_1": kindred.User{ID: "usr_1"}, "/api/v1/traits": kindred.TraitSchema{}})
+	for _, form := range []string{"said=granted", "said=withdrawn&layer="} {
+		if page := rendered(t, pagesOf(t), world, http.MethodPost, "users/usr_1/consent", form); !strings.HasPrefix(page, "404 ") {
+			t.Errorf("%s: %s", form, page)
+		}
+	}
+}
+
 // A form before signing in that was cut is refused as others are: the service has answered.
 func TestWhatCannotBeReadIsTheFaultOfItsSender(t *testing.T) {
 	t.Parallel()

@@ -382,9 +382,12 @@ func (p *page) changeConsent() error {
 	ctx, id, layer := p.r.Context(), p.r.PathValue("id"), p.form("layer")
 	notice := "granted"
 	var err error
-	if p.form("said") == "granted" {
+	switch {
+	case layer == "": // the SDK asks for no path with an empty id
+		err = &kindred.Error{Status: http.StatusNotFound}
+	case p.form("said") == "granted":
 		err = p.api.Consent.Grant(ctx, layer, id, kindred.ConsentGrant{Source: new(say("users.recorded_in_the_console"))})
-	} else {
+	default:
 		notice, err = "withdrawn", p.api.Consent.Withdraw(ctx, layer, id)
 	}
 	if err != nil {
