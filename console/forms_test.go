@@ -176,6 +176,28 @@ func TestWhatIsNoNumberIsRefusedAtItsField(t *testing.T) {
 	}
 }
 
+// What is looked for by an address that was typed, or by a form, is refused at its field: the page stands, and says nothing
+// of what was not looked for.
+func TestWhatIsLookedForIsRefusedAtItsField(t *testing.T) {
+	t.Parallel()
+	tooLong := func(pointer string) refusal {
+		return refusal{Status: http.StatusUnprocessableEntity, Code: "invalid", Errors: []kindred.FieldError{{Pointer: pointer, Detail: "must have less"}}}
+	}
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/traits": kindred.TraitSchema{}, "/api/v1/users?external_id=long&limit=50": tooLong("external_id"), "/api/v1/users?ids=usr_long&limit=50": tooLong("ids/0"),
+		"/api/v1/clients/cli_1/history?actor=long&data=false&limit=50&order=desc": tooLong("actor"),
+	})
+	for path, field := range map[string]string{
+		"users?find=long": "find", "users?find=usr_long": "find", "history?from=yesterday": "from", "history?from=2026-11-25T09:30&to=x": "to", "history?actor=long": "actor", "history-at?at=yesterday": "at",
+	} {
+		page := rendered(t, pagesOf(t), world, http.MethodGet, path, "")
+		at := regexp.MustCompile(`name="` + field + `"[^>]*>(?:\s*<button[^>]*>[^<]*</button>|\s*<span class="hint">[^<]*</span>)?\s*<span class="wrong" role="alert">`)
+		if !strings.HasPrefix(page, "422 ") || !at.MatchString(page) || strings.Contains(page, say("history.nothing_on_this_page")) || strings.Contains(page, "Nobody has the id") {
+			t.Errorf("%s: %s", path, page)
+		}
+	}
+}
+
 // Consent to a layer that no form names is refused as that to one that is not there.
 func TestConsentToNoLayerIsRefused(t *testing.T) {
 	t.Parallel()

@@ -24,14 +24,21 @@ func (p *page) history() error {
 		if text := asked.Get(name); text != "" {
 			at, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 			if err != nil {
-				return invalid(name, say("history.this_must_be_a"))
+				p.refused = problemOf(invalid(name, say("history.this_must_be_a")))
 			}
 			*to = at
 		}
 	}
-	found, err := p.api.History.ListPage(p.r.Context(), params)
-	if err != nil {
-		return err
+	found := &kindred.HistoryPage{}
+	if p.refused == nil {
+		var err error
+		if found, err = p.api.History.ListPage(p.r.Context(), params); err != nil {
+			refused := problemOf(err)
+			if refused.Field("type")+refused.Field("actor")+refused.Field("stream") == "" {
+				return err
+			}
+			p.refused, found = refused, &kindred.HistoryPage{}
+		}
 	}
 	return p.show("history", "History", say("titles.history"), map[string]any{
 		"Events": found.Data, "Asked": asked, "Next": next("history", asked, found.NextCursor),
@@ -93,7 +100,8 @@ func (p *page) historyAt() error {
 	if text := asked.Get("at"); text != "" {
 		at, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 		if err != nil {
-			return invalid("at", say("history.this_must_be_a"))
+			p.refused = problemOf(invalid("at", say("history.this_must_be_a")))
+			return p.show("history-at", "History", say("titles.as_it_was"), data)
 		}
 		if drawLater := later("history-at", asked, "past"); drawLater != "" { // it is built from the log
 			data["Later"] = drawLater

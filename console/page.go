@@ -99,7 +99,7 @@ var labels = map[string]string{
 	"name": say("common.name"), "company_name": say("common.company"), "email": say("common.e_mail"), "password": say("common.password"), "role": say("settings.role"),
 	"budget_minor": say("common.budget"), "currency": say("parts.currency"), "starts_at": say("parts.starts"), "ends_at": say("common.ends"),
 	"frequency_cap": say("parts.shown_to_one_user"), "frequency_window_seconds": say("parts.within_days"), "segments": say("parts.audience"), "cluster_ids": say("parts.audience"),
-	"external_id": say("users.your_own_id"), "traits": say("common.traits"), "weight": say("traits.weight"), "type": say("traits.type"), "trait_paths": say("settings.traits_that_it_may"),
+	"external_id": say("users.your_own_id"), "find": say("users.by_id"), "stream": say("common.stream"), "actor": say("history.by_whom"), "traits": say("common.traits"), "weight": say("traits.weight"), "type": say("traits.type"), "trait_paths": say("settings.traits_that_it_may"),
 	"rule": say("common.rule"), "filter": say("common.rule"), "match_rule": say("common.rule"), "min_score": say("settings.from_this_score"), "source": say("settings.where_they_said_so"),
 	"url": say("common.url"), "secret": say("webhooks.secret"), "event_types": say("common.events"), "max_per_second": say("webhook.attempts_a_second_at"),
 	"disable_after_seconds": say("webhook.pause_after_hours_of"), "headers": say("webhook.headers_of_your_own"), "scopes": say("developers.it_may"), "expires_in": say("settings.days_until"),

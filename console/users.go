@@ -45,7 +45,10 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 	found, err := p.api.Users.ListPage(p.r.Context(), params)
 	if err != nil {
 		refused := problemOf(err)
-		if refused.Field("filter") == "" {
+		if wrong := cmp.Or(refused.Field("external_id"), refused.Field("ids")); wrong != "" {
+			refused = problemOf(invalid("find", wrong))
+		}
+		if refused.Field("find") == "" && refused.Field("filter") == "" {
 			return err
 		}
 		p.refused, found = refused, &kindred.UserList{}
