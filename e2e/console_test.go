@@ -185,7 +185,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	for i := range 60 {
 		fmt.Fprintf(&lines, `{"external_id":"p%d","traits":{"age":%d,"plan":%q}}`+"\n", i, 20+i%2*30+i%5, []string{"free", "pro"}[i%2])
 	}
-	b.wantPage(b.uploadTo("users/import/preview", "people.ndjson", lines.String()+"nonsense\n"), "users/import/preview", "60 users in 61 lines", "1 line would be refused", "line 61", "category")
+	b.wantPage(b.uploadTo("users/import/preview", "people.ndjson", lines.String()+"nonsense\n"), "users/import/preview", "Users: 60. Lines: 61, all of the file.", "1 line would be refused", "line 61", "category")
 	if b.uploadTo("users/import/preview", "people.csv", "plan\npro\n").Status != http.StatusBadRequest {
 		t.Error("a file without ids is looked into")
 	}

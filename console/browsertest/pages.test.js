@@ -244,7 +244,7 @@ for (const scripts of [true, false]) test(`what takes long comes once the page i
   const user = `users/${full.user.id}`;
   await hand.open(user);
   await send(user, { at: new Date(Date.now() - 864e5).toISOString().slice(0, 16) }, "button");
-  await there("This user was not there yet: 0 events had happened.");
+  await there("This user was not there yet. Events until then: 0.");
   if (!scripts) await hand.follow('#feed a[href*="feed=1"]');
   await there("similar");
   await hand.open("segments");
