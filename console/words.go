@@ -12,7 +12,8 @@ import (
 )
 
 // wordsFile holds all that the pages say, by page and name. Texts of templates may hold the
-// plain tags of HTML; what is written for a place, as in {0}, is escaped.
+// plain tags of HTML; what is written for a place, as in {0}, is escaped. Of two texts with
+// a bar between them the first is for the number 1 in the first place.
 //
 //go:embed pages/en.json
 var wordsFile []byte
@@ -39,6 +40,11 @@ func filled(key string, args []any, write func(any) string) (string, error) {
 	text, ok := words()[key]
 	if !ok {
 		return "", fmt.Errorf("console: no text is named %q", key)
+	}
+	if one, others, two := strings.Cut(text, " | "); two {
+		if text = others; len(args) > 0 && write(args[0]) == "1" {
+			text = one
+		}
 	}
 	return places.ReplaceAllStringFunc(text, func(place string) string {
 		if n, err := strconv.Atoi(place[1:2]); err == nil && n < len(args) {

@@ -170,3 +170,11 @@ func TestWhatFillsATextIsEscaped(t *testing.T) {
 		t.Error("what is not there is told")
 	}
 }
+
+func TestATextOfOneIsNotThatOfMany(t *testing.T) {
+	for count, want := range map[string]string{"0": "0 deliveries wait.", "1": "1 delivery waits.", "1,001": "1,001 deliveries wait."} {
+		if text := say("overview.deliveries_wait", count); text != want {
+			t.Errorf("of %s: %q", count, text)
+		}
+	}
+}
