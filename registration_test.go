@@ -220,7 +220,7 @@ func readModelFiles(t *testing.T) []string {
 // says: the other one may be ahead or behind, or be built anew in another shape.
 var joined = map[string]string{
 	"projections/attention.go":         "api_keys cluster_drift cluster_layers_retired cluster_segments_retired clusters runs", // a glance at all
-	"projections/auditing/auditing.go": "history_trees",                                               // which it signs
+	"projections/auditing/auditing.go": "history_trees",                                                                        // which it signs
 	"projections/campaigns_split.go":   "cluster_members clusters",
 	"projections/clusters_open.go":     "consent_changes consents users", // who is to be clustered
 	"projections/clusters_read.go":     "users",                          // as below: whose rows are left out, and how each is called
