@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -149,9 +152,13 @@ func (r *Runner) lowerHeads(ctx context.Context) error {
 	return nil
 }
 
-// remedy adds to ErrRestored what to do about it. The model is nil for what is
-// none.
-func remedy(projectionID string, model ReadModel, err error) error {
+const restoredToo = `SELECT name FROM checkpoints WHERE name <> $1 AND (position > $2 OR epoch <> $3) ORDER BY name`
+
+var versionOfModel = regexp.MustCompile(`_[0-9]+$`)
+
+// remedy adds to ErrRestored what to do about it, for all projections that stand beyond the end
+// of the log: each refuses to run in turn. The model is nil for what is none.
+func (r *Runner) remedy(ctx context.Context, projectionID string, model ReadModel, err error) error {
 	if !errors.Is(err, ErrRestored) {
 		return err
 	}
@@ -159,5 +166,34 @@ func remedy(projectionID string, model ReadModel, err error) error {
 	if model != nil {
 		way = "build it anew: kindred projections rebuild " + model.Name()
 	}
-	return fmt.Errorf("%s refuses to run: %w; restore the rest of the database to the same moment, or %s", projectionID, err, way)
+	return fmt.Errorf("%s refuses to run: %w; restore the rest of the database to the same moment, or %s%s", projectionID, err, way, r.others(ctx, projectionID))
+}
+
+// others says what to do about the other projections; nothing where they cannot be found.
+func (r *Runner) others(ctx context.Context, than string) string {
+	end, err := r.Log.Store.Head(ctx)
+	if err != nil {
+		return ""
+	}
+	epoch, err := r.Log.Store.Epoch(ctx)
+	if err != nil {
+		return ""
+	}
+	rows, _ := r.Pool.Query(ctx, restoredToo, than, end, epoch) // what it fails with, its rows end with
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	var models, commands []string
+	for _, name := range found {
+		if model := versionOfModel.ReplaceAllString(name, ""); model != name {
+			models = append(models, model)
+		} else {
+			commands = append(commands, "kindred projections skip "+name)
+		}
+	}
+	if len(models) > 0 {
+		commands = slices.Insert(commands, 0, "kindred projections rebuild "+strings.Join(slices.Compact(models), " "))
+	}
+	return ". So do others: " + strings.Join(commands, "; ")
 }

@@ -91,7 +91,7 @@ func (s shadowPart) replacePart(ctx context.Context, report func(Rebuilding)) er
 	tell(report, Rebuilding{Phase: Replacing, Events: s.at.events, Expected: s.at.events})
 	err := s.inPlaceOf(ctx, projectionID, s.at.epoch, func(ctx context.Context, lead lease, live checkpoint) error {
 		if err := verify(ctx, s.Log.Store, live, s.at.epoch); err != nil {
-			return remedy(projectionID, s.model, err)
+			return s.remedy(ctx, projectionID, s.model, err)
 		}
 		if live.position < s.at.position { // it was begun anew meanwhile
 			return errBehind

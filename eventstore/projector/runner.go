@@ -61,7 +61,7 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 		leader, err := r.begin(ctx, p, l)
 		if err != nil {
 			model, _ := p.(ReadModel)
-			return remedy(ID(p), model, err)
+			return r.remedy(ctx, ID(p), model, err)
 		}
 		return (&follower{leader: leader, prompt: OptionsOf(p).Prompt}).follow(ctx)
 	})

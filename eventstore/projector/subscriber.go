@@ -190,7 +190,7 @@ func (f *following) begin(ctx context.Context, l lease) error {
 	}
 	f.lease, f.acked, f.done = l, f.saved, 0
 	if err := verify(ctx, f.Runner.Log.Store, f.saved, epoch); err != nil {
-		return remedy(f.projectionID, nil, err)
+		return f.Runner.remedy(ctx, f.projectionID, nil, err)
 	}
 	l.reach(f.saved.position)
 	return nil
