@@ -77,19 +77,21 @@ func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 	t.Parallel()
 	w := projectionstest.New(t)
 	w.Follow(projections.Interactions{}, projections.Users{}, projections.Consent{})
-	layer := w.Define(w.Acme, "a layer")
+	layer, another := w.Define(w.Acme, "a layer"), w.Define(w.Acme, "another layer")
 	var users []id.User
-	for _, external := range []string{"ada", "bob", "eve", "kim", "lea"} {
+	for _, external := range []string{"ada", "bob", "eve", "kim", "lea", "ned"} {
 		users = append(users, w.Create(w.Acme, external, `{}`))
 	}
-	ada, bob, eve, kim, lea := users[0], users[1], users[2], users[3], users[4]
-	for _, user := range []id.User{ada, lea, kim, bob} {
+	ada, bob, eve, kim, lea, ned := users[0], users[1], users[2], users[3], users[4], users[5]
+	for _, user := range []id.User{ada, lea, kim, bob, ned} {
 		w.Grant(w.Acme, layer, user, true)
 	}
 	w.Grant(w.Acme, layer, lea, false)
-	for _, user := range []id.User{bob, eve, lea} {
+	w.Grant(w.Acme, another, eve, true)
+	for _, user := range []id.User{bob, eve, lea, ned} {
 		w.Interact(w.Acme, ada, user, "click", 1)
 	}
+	w.Erase(w.Acme, ned)
 	model, now := projections.Interactions{Reader: w.Reader}, time.Now()
 	projectionstest.Must[[]id.User](t)(projections.Consent{Reader: w.Reader}.Consenting(t.Context(), w.Acme, layer, "", whatever)) // it has caught up
 	projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -251,6 +252,82 @@ func TestWhoWithdrewIsNotTakenForConsentingByAModelThatIsBehind(t *testing.T) {
 	others := projectionstest.Must[[]id.User](t)(consents.NotConsenting(t.Context(), w.Acme, layer, now, "", 10))
 	if diff := cmp.Diff([]id.User{ada}, others); diff != "" {
 		t.Errorf("who does not consent (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhoConsentsIsToldOfOneLayerOfOneClient(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{}, projections.Consent{})
+	layer, another := w.Define(w.Acme, "a layer"), w.Define(w.Acme, "another layer")
+	names, users := map[id.User]string{}, map[string]id.User{}
+	create := func(external string) {
+		users[external] = w.Create(w.Acme, external, `{}`)
+		names[users[external]] = external
+	}
+	for _, external := range []string{"granted", "withdrew", "granted another", "silent", "erased"} {
+		create(external)
+	}
+	for _, external := range []string{"granted", "withdrew", "erased"} {
+		w.Grant(w.Acme, layer, users[external], true)
+	}
+	w.Grant(w.Acme, layer, users["withdrew"], false)
+	w.Grant(w.Acme, another, users["granted another"], true)
+	w.Erase(w.Acme, users["erased"])
+	before := w.Record(w.Acme, string(eventstore.AllConsentsStream(w.Acme, layer)), event.ConsentGrantedToAll{Layer: layer})[0].Position
+	create("came later")
+
+	consents, everybody := projections.Consent{Reader: w.Reader}, slices.Collect(maps.Keys(names))
+	listed := func(client id.Client, granted bool) (found []id.User) {
+		for _, c := range projectionstest.Must[[]projections.UserConsent](t)(consents.Consents(t.Context(), client, false, layer, granted, everything())) {
+			found = append(found, c.User)
+		}
+		return found
+	}
+	asked := func(client id.Client) []id.User {
+		return slices.Collect(maps.Keys(projectionstest.Must[map[id.User]bool](t)(consents.Granted(t.Context(), client, false, layer, everybody))))
+	}
+	consenting := func(client id.Client) []id.User {
+		return projectionstest.Must[[]id.User](t)(consents.Consenting(t.Context(), client, layer, "", 10))
+	}
+	others := func(client id.Client) []id.User {
+		return projectionstest.Must[[]id.User](t)(consents.NotConsenting(t.Context(), client, layer, before, "", 10))
+	}
+	for _, c := range []struct {
+		what string
+		got  []id.User
+		want []string
+	}{
+		{"who consents", consenting(w.Acme), []string{"granted"}},
+		{"who consents, of these", asked(w.Acme), []string{"granted"}},
+		{"who is listed", listed(w.Acme, true), []string{"granted"}},
+		{"who is listed as withdrawn", listed(w.Acme, false), []string{"withdrew"}},
+		{"who does not consent", others(w.Acme), []string{"granted another", "silent", "withdrew"}},
+		{"of another client, who consents", consenting(w.Bolt), nil},
+		{"of another client, who consents, of these", asked(w.Bolt), nil},
+		{"of another client, who is listed", listed(w.Bolt, true), nil},
+		{"of another client, who does not consent", others(w.Bolt), nil},
+	} {
+		var got []string
+		for _, user := range c.got {
+			got = append(got, names[user])
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.what, diff)
+		}
+	}
+	count := func(what string, want, got int) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %d, want %d", what, got, want)
+		}
+	}
+	count("users who were there", 4, projectionstest.Must[int](t)(consents.CountUsers(t.Context(), w.Acme, before)))
+	count("of another client", 0, projectionstest.Must[int](t)(consents.CountUsers(t.Context(), w.Bolt, before)))
+	for granted, want := range map[bool]int{true: 1, false: 1} {
+		count(fmt.Sprint("granted: ", granted), want, projectionstest.Must[int](t)(consents.CountChanged(t.Context(), w.Acme, layer, granted, "")))
+		count(fmt.Sprint("of another client, granted: ", granted), 0, projectionstest.Must[int](t)(consents.CountChanged(t.Context(), w.Bolt, layer, granted, "")))
 	}
 }
 
