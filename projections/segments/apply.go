@@ -447,22 +447,13 @@ func (c *segmented) retireLayer(ctx context.Context, r eventstore.Recorded, laye
 
 // rejudgeAll judges users by the versions that read what was touched.
 func (c *segmented) rejudgeAll(ctx context.Context, r eventstore.Recorded, ids []string, what ...string) error {
-	c.steps = 0
 	reading := c.reading(what)
 	for some := range slices.Chunk(ids, usersRead) {
 		users, err := c.readToJudge(ctx, openableUsersByID, some)
 		if err != nil {
 			return err
 		}
-		f := flips{members: members{}}
-		judged := map[id.User]*segmentUser{}
-		if _, err := c.openEach(ctx, users, unbounded, func(u *segmentUser) error {
-			judged[u.id] = u
-			return c.rejudge(u, reading, r.Position, &f)
-		}); err != nil {
-			return err
-		}
-		if err := c.write(ctx, judged, f); err != nil {
+		if err := c.rejudgeRead(ctx, users, reading, r.Position); err != nil {
 			return err
 		}
 	}

@@ -228,6 +228,19 @@ func (c *segmented) readToJudge(ctx context.Context, sql string, args ...any) ([
 	return users, c.know(ctx, users)
 }
 
+// rejudgeRead judges users that were read by some of the versions, and writes what that changes.
+func (c *segmented) rejudgeRead(ctx context.Context, users []*segmentUser, some []*segmentVersion, at eventstore.Position) error {
+	f := flips{members: members{}}
+	judged := map[id.User]*segmentUser{}
+	if _, err := c.openEach(ctx, users, unbounded, func(u *segmentUser) error {
+		judged[u.id] = u
+		return c.rejudge(u, some, at, &f)
+	}); err != nil {
+		return err
+	}
+	return c.write(ctx, judged, f)
+}
+
 // openEach opens users, one after the other: no more than one is in memory as it is
 // judged. It ends early, after at least one, once so many steps were taken.
 func (c *segmented) openEach(ctx context.Context, users []*segmentUser, steps int, judge func(*segmentUser) error) (done int, err error) {

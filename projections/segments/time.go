@@ -109,7 +109,6 @@ func (m Model) WaitingOf(ctx context.Context, client id.Client, now time.Time) (
 
 // judgeDue judges the users anew whom time alone may have moved, and who are due up to a place.
 func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, due time.Time, number int64) error {
-	c.steps = 0
 	after, last := time.Time{}, int64(0)
 	for {
 		users, err := c.readToJudge(ctx, openableUsersDue, after, last, due, number, usersRead)
@@ -117,15 +116,7 @@ func (c *segmented) judgeDue(ctx context.Context, r eventstore.Recorded, due tim
 			return err
 		}
 		after, last = *users[len(users)-1].due, users[len(users)-1].number
-		f := flips{members: members{}}
-		touched := map[id.User]*segmentUser{}
-		if _, err := c.openEach(ctx, users, unbounded, func(u *segmentUser) error {
-			touched[u.id] = u
-			return c.rejudge(u, c.ordered, r.Position, &f)
-		}); err != nil {
-			return err
-		}
-		if err := c.write(ctx, touched, f); err != nil {
+		if err := c.rejudgeRead(ctx, users, c.ordered, r.Position); err != nil {
 			return err
 		}
 	}
