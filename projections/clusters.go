@@ -244,16 +244,38 @@ WHERE c.client = $1 AND c.layer = $2 AND d.client = c.client AND d.cluster = c.i
 	membersOfLayer = `SELECT FROM cluster_members WHERE client = $1 AND layer = $2`
 )
 
+// memberRows are the members that an event is of.
+type memberRows struct {
+	written int
+	deleted string // a query that finds them, by the client and what follows
+	by      []any
+}
+
+// membersOf are the members that an event writes or deletes, where these may be many.
+func membersOf(e event.Event) (m memberRows, many bool) {
+	switch e := e.(type) {
+	case event.ClusteringAssigned:
+		return memberRows{written: len(e.Users)}, true
+	case event.ClusteringStarted:
+		return memberRows{deleted: membersOfRun, by: []any{string(e.Layer), string(e.Run)}}, true
+	case event.ClusteringCancelled:
+		return memberRows{deleted: membersOfRun, by: []any{string(e.Layer), string(e.Run)}}, true
+	case event.ClusteringFailed:
+		return memberRows{deleted: membersOfRun, by: []any{string(e.Layer), string(e.Run)}}, true
+	case event.ClusteringCompleted:
+		return memberRows{deleted: membersOfLayer, by: []any{string(e.Layer)}}, true
+	case event.ConsentLayerRetired:
+		return memberRows{deleted: membersOfLayer, by: []any{string(e.Layer)}}, true
+	}
+	return memberRows{}, false
+}
+
 // ApplyTogether implements [projector.PerClient]: of clients without clustering, and whose
 // layers stay.
 func (m Clusters) ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error) {
 	together, rest := readmodel.Apart(batch, func(e event.Event) bool {
-		switch e.(type) {
-		case event.ClusteringAssigned, event.ClusteringStarted, event.ClusteringCancelled, event.ClusteringFailed,
-			event.ClusteringCompleted, event.ConsentLayerRetired:
-			return true
-		}
-		return false
+		_, many := membersOf(e)
+		return many
 	})
 	return rest, m.Apply(ctx, tx, together)
 }
@@ -261,32 +283,16 @@ func (m Clusters) ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventsto
 // ApplyClient implements [projector.PerClient]: the members of a large layer keep nobody waiting.
 func (m Clusters) ApplyClient(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, client id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
 	for _, r := range batch {
-		if err := spendOnMembers(ctx, tx, client, r.Event, spend); err != nil {
+		rows, _ := membersOf(r.Event)
+		err := spend(rows.written * readmodel.StepsToWrite)
+		if err == nil && rows.deleted != "" {
+			err = readmodel.SpendOnRows(ctx, tx, spend, readmodel.StepsToDelete, rows.deleted, append([]any{string(client)}, rows.by...)...)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return m.Apply(ctx, tx, batch)
-}
-
-func spendOnMembers(ctx context.Context, tx pgx.Tx, client id.Client, e event.Event, spend projector.Spend) error {
-	drops := func(query string, args ...any) error {
-		return readmodel.SpendOnRows(ctx, tx, spend, readmodel.StepsToDelete, query, append([]any{string(client)}, args...)...)
-	}
-	switch e := e.(type) {
-	case event.ClusteringAssigned:
-		return spend(len(e.Users) * readmodel.StepsToWrite)
-	case event.ClusteringStarted:
-		return drops(membersOfRun, string(e.Layer), string(e.Run))
-	case event.ClusteringCancelled:
-		return drops(membersOfRun, string(e.Layer), string(e.Run))
-	case event.ClusteringFailed:
-		return drops(membersOfRun, string(e.Layer), string(e.Run))
-	case event.ClusteringCompleted:
-		return drops(membersOfLayer, string(e.Layer))
-	case event.ConsentLayerRetired:
-		return drops(membersOfLayer, string(e.Layer))
-	}
-	return nil
 }
 
 // Apply changes the model by a batch of events. Consents come in great numbers
