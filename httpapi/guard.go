@@ -94,13 +94,12 @@ func (e *edge) admit(w http.ResponseWriter, r *http.Request, x *exchange) (body 
 		return nil, err
 	}
 	if x.op.streams {
-		table := mediaType(r.Header.Get("Content-Type"), mediaCSV)
-		if err := checkType(w, r, map[bool]string{false: mediaLines, true: mediaCSV}[table]); err != nil {
+		if err := checkType(w, r, mediaLines, mediaCSV); err != nil {
 			return nil, err
 		}
 		body := e.stream(w.(*recorder), r)
 		r.Body = body
-		if table {
+		if mediaType(r.Header.Get("Content-Type"), mediaCSV) {
 			r.Body = struct {
 				io.Reader
 				io.Closer
@@ -297,19 +296,20 @@ func tooLarge(op *operation) error {
 	return fault.New(fault.TooLarge, "body_too_large", "The body is larger than %d bytes.", op.bodyLimit)
 }
 
-// checkType refuses a body of another type than want, or one that is compressed,
+// checkType refuses a body of another type than those taken, or one that is compressed,
 // and says what is taken (RFC 9110, section 15.5.16). Every PATCH is a merge patch
 // (RFC 7396), and may be called that.
-func checkType(w http.ResponseWriter, r *http.Request, want string) error {
+func checkType(w http.ResponseWriter, r *http.Request, taken ...string) error {
 	given := r.Header.Get("Content-Type")
 	switch {
 	case encoded(r):
 		w.Header().Set("Accept-Encoding", "identity")
 		return fault.New(fault.WrongType, "wrong_content_type", "The body is compressed. Send it without a Content-Encoding.")
-	case mediaType(given, want), r.Method == http.MethodPatch && mediaType(given, "application/merge-patch+json"):
+	case slices.ContainsFunc(taken, func(of string) bool { return mediaType(given, of) }),
+		r.Method == http.MethodPatch && mediaType(given, "application/merge-patch+json"):
 		return nil
 	}
-	return fault.New(fault.WrongType, "wrong_content_type", "Send %s, in UTF-8.", want)
+	return fault.New(fault.WrongType, "wrong_content_type", "Send %s, in UTF-8.", strings.Join(taken, " or "))
 }
 
 // encoded says whether the body is compressed or the like, which nobody here

@@ -52,6 +52,8 @@ func TestRefusalsSayWhatIsWrongAndWhere(t *testing.T) {
 		{"a token without Bearer", "GET", users, "", []string{"Authorization", "full"}, 401, "invalid_token", "The Authorization header is not a bearer token. Send it as Bearer, a space and the token."},
 		{"a compressed body", "POST", users, "x", append(token("full"), "Content-Encoding", "gzip"), 415, "wrong_content_type", "The body is compressed. Send it without a Content-Encoding."},
 		{"a compressed import", "POST", users + "/import", "x", append(token("full"), "Content-Type", "application/x-ndjson", "Content-Encoding", "gzip"), 415, "wrong_content_type", "The body is compressed. Send it without a Content-Encoding."},
+		{"a form", "POST", users, "x", append(token("full"), "Content-Type", "application/x-www-form-urlencoded"), 415, "wrong_content_type", "Send application/json, in UTF-8."},
+		{"an import of a spreadsheet", "POST", users + "/import", "x", append(token("full"), "Content-Type", "application/vnd.ms-excel"), 415, "wrong_content_type", "Send application/x-ndjson or text/csv, in UTF-8."},
 		{"a NUL in an id", "GET", users + "/ext:a%00b", "", token("full"), 404, "no_such_path", "There is no such path: user_id must be UTF-8 without control characters."},
 		{"a slash at the end", "GET", users + "/", "", nil, 404, "no_such_path", "There is no such path, but there is /api/v1/users."},
 		{"two slashes", "GET", "/api/v1//users", "", nil, 404, "no_such_path", "There is no such path, but there is /api/v1/users."},
