@@ -499,8 +499,8 @@ func TestHistoryByTheCommandLine(t *testing.T) {
 	if said, err := run("verify", "--jwks", jwks, file); err != nil || !strings.Contains(said, cutOff) {
 		t.Errorf("without a head that was kept: %s %v", said, err)
 	}
-	if _, err := tool(t, s.Config, "keys", "rotate-audit"); err != nil {
-		t.Fatal(err)
+	if said, err := tool(t, s.Config, "keys", "rotate-audit"); err != nil || !strings.Contains(said, "A new key signs") {
+		t.Fatal(said, err)
 	}
 	keys := want[httpapi.JWKS](t, http.StatusOK, s.send("GET", "/.well-known/audit-jwks.json", nil)).Keys
 	newer := filepath.Join(t.TempDir(), "newer")

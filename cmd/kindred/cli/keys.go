@@ -77,7 +77,11 @@ func (e environ) keysCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return auditor.Rotate(ctx)
+			if err := auditor.Rotate(ctx); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(e.out, "A new key signs heads of histories from now on. The old ones stay published.")
+			return err
 		}),
 	}
 	keys.AddCommand(list, rotate, rewrap, audit, e.lookupsCommand(), e.snapshotCommand(), e.restoreCommand())
