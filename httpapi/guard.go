@@ -296,20 +296,20 @@ func tooLarge(op *operation) error {
 	return fault.New(fault.TooLarge, "body_too_large", "The body is larger than %d bytes.", op.bodyLimit)
 }
 
-// checkType refuses a body of another type than those taken, or one that is compressed,
+// checkType refuses a body of none of these types, or one that is compressed,
 // and says what is taken (RFC 9110, section 15.5.16). Every PATCH is a merge patch
 // (RFC 7396), and may be called that.
-func checkType(w http.ResponseWriter, r *http.Request, taken ...string) error {
+func checkType(w http.ResponseWriter, r *http.Request, types ...string) error {
 	given := r.Header.Get("Content-Type")
 	switch {
 	case encoded(r):
 		w.Header().Set("Accept-Encoding", "identity")
 		return fault.New(fault.WrongType, "wrong_content_type", "The body is compressed. Send it without a Content-Encoding.")
-	case slices.ContainsFunc(taken, func(of string) bool { return mediaType(given, of) }),
+	case slices.ContainsFunc(types, func(of string) bool { return mediaType(given, of) }),
 		r.Method == http.MethodPatch && mediaType(given, "application/merge-patch+json"):
 		return nil
 	}
-	return fault.New(fault.WrongType, "wrong_content_type", "Send %s, in UTF-8.", strings.Join(taken, " or "))
+	return fault.New(fault.WrongType, "wrong_content_type", "Send %s, in UTF-8.", strings.Join(types, " or "))
 }
 
 // encoded says whether the body is compressed or the like, which nobody here
