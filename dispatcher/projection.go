@@ -112,9 +112,6 @@ func (b *enqueuing) store(ctx context.Context, tx pgx.Tx) error {
 	if err := storeEndpoints(ctx, tx, b.endpoints); err != nil {
 		return err
 	}
-	if err := b.moveClocks(ctx, tx); err != nil {
-		return err
-	}
 	if err := b.naming.store(ctx, tx); err != nil {
 		return err
 	}
@@ -191,7 +188,6 @@ type enqueuing struct {
 	keys      keys
 
 	rows    []queued
-	moved   []event.ClockMoved
 	deleted []id.Client
 	stopped bool
 }
@@ -263,7 +259,7 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 		return true
 	case event.ClockMoved:
 		b.naming.move(e)
-		b.moved, b.stopped = append(b.moved, e), true
+		b.stopped = true
 		return true
 	case event.ClientDeleted:
 		b.delete(rec)

@@ -128,10 +128,10 @@ const (
 // $5 the worker, $8 and $9 are the bounds of a chain.
 const claimQueue = `
 WITH quotas AS (
-	SELECT t.*, e.ordered, CASE WHEN e.max_per_second > 0 THEN least(e.max_per_second, $8) ELSE $8 END AS chain
+	SELECT t.*, e.ordered, ` + clockOf + ` AS clock, CASE WHEN e.max_per_second > 0 THEN least(e.max_per_second, $8) ELSE $8 END AS chain
 	FROM unnest($1::text[], $2::int[], $3::int[], $6::bigint[], $7::text[]) AS t (webhook, first, retry, made, client)
 	JOIN dispatch_endpoints e ON e.client = t.client AND e.webhook = t.webhook
-	WHERE (e.held_until IS NULL OR e.held_until <= now()) AND (e.owner = $5 OR NOT e.ordered AND e.max_per_second = 0)
+	WHERE (e.held_until IS NULL OR e.held_until <= ` + clockOf + `) AND (e.owner = $5 OR NOT e.ordered AND e.max_per_second = 0)
 ), first AS (
 	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
 		SELECT client, delivery FROM dispatch_queue
@@ -141,7 +141,7 @@ WITH quotas AS (
 ), retry AS (
 	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
 		SELECT client, delivery FROM dispatch_queue
-		WHERE webhook = t.webhook AND failed > 0 AND due_at <= now() AND ` + isFree + `
+		WHERE webhook = t.webhook AND failed > 0 AND due_at <= t.clock AND ` + isFree + `
 		ORDER BY due_at LIMIT CASE WHEN t.ordered THEN least(t.retry, 1) ELSE t.retry END FOR UPDATE SKIP LOCKED) q
 ), chain AS (
 	SELECT q.client, q.delivery FROM quotas t CROSS JOIN LATERAL (
@@ -273,7 +273,7 @@ WITH RECURSIVE found AS (
 		SELECT client, webhook, due_at FROM dispatch_queue
 		WHERE failed > 0 AND webhook > f.webhook AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, due_at LIMIT 1) n
 )
-SELECT webhook, client, now() - due_at, 0::bigint FROM found LIMIT $2`
+SELECT webhook, client, ` + clockOf + ` - due_at, 0::bigint FROM found e LIMIT $2`
 )
 
 // waiting is an endpoint that has something in the queue.
@@ -309,20 +309,21 @@ func (q *queue) discover(ctx context.Context, after [attemptKinds]id.Webhook) (f
 // the worker that holds it, and what another holds locked to the next sweep.
 const sweepQueue = `
 WITH stopped AS (
-	SELECT client, webhook, cancelled_through, event_types, dropped_types FROM dispatch_endpoints WHERE sweeping ORDER BY client, webhook LIMIT 100
+	SELECT client, webhook, cancelled_through, event_types, dropped_types, ` + clockOf + ` AS clock
+	FROM dispatch_endpoints e WHERE sweeping ORDER BY client, webhook LIMIT 100
 ), waiting AS (
-	SELECT e.client, w.delivery FROM stopped e CROSS JOIN LATERAL (
+	SELECT e.client, w.delivery, e.clock FROM stopped e CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue q
-		WHERE webhook = e.webhook AND failed > 0 AND due_at > now() AND leased_until IS NULL AND ` + isCancelled + `
+		WHERE webhook = e.webhook AND failed > 0 AND due_at > e.clock AND leased_until IS NULL AND ` + isCancelled + `
 		ORDER BY due_at LIMIT 1000 FOR UPDATE SKIP LOCKED) w
 ), pulled AS (
-	UPDATE dispatch_queue q SET due_at = now() FROM waiting w WHERE q.client = w.client AND q.delivery = w.delivery RETURNING q.webhook
+	UPDATE dispatch_queue q SET due_at = w.clock FROM waiting w WHERE q.client = w.client AND q.delivery = w.delivery RETURNING q.webhook
 )
 UPDATE dispatch_endpoints e SET sweeping = false FROM stopped s
 WHERE e.client = s.client AND e.webhook = s.webhook AND e.cancelled_through = s.cancelled_through AND e.dropped_types = s.dropped_types
 	AND (SELECT count(*) FROM pulled p WHERE p.webhook = s.webhook) = (
 		SELECT count(*) FROM (SELECT FROM dispatch_queue q
-			WHERE webhook = e.webhook AND failed > 0 AND due_at > now() AND leased_until IS NULL AND ` + isCancelled + ` LIMIT 1001) waits)`
+			WHERE webhook = e.webhook AND failed > 0 AND due_at > s.clock AND leased_until IS NULL AND ` + isCancelled + ` LIMIT 1001) waits)`
 
 func (q *queue) sweep(ctx context.Context) error {
 	err := q.send(ctx, func(b *pgx.Batch) { b.Queue(sweepQueue) })
@@ -395,14 +396,14 @@ WITH done AS (
 	JOIN dispatch_endpoints e ON e.client = h.client AND e.webhook = h.webhook
 	ORDER BY e.client, e.webhook FOR UPDATE OF e
 ), quiet AS (
-	UPDATE dispatch_endpoints e SET held_until = greatest(e.held_until, now() + h.hold) FROM holding h
+	UPDATE dispatch_endpoints e SET held_until = greatest(e.held_until, ` + clockOf + ` + h.hold) FROM holding h
 	WHERE e.client = h.client AND e.webhook = h.webhook
 ), again AS (
 	UPDATE dispatch_queue q
-	SET token = q.token + 1, failed = q.failed + (h.state = 'failed')::int, due_at = now() + h.retry_in,
-		leased_until = CASE WHEN h.state = 'returned' THEN now() + h.retry_in END
-	FROM held h WHERE q.client = h.client AND q.delivery = h.delivery AND h.state IN ('failed', 'returned')
-	RETURNING q.delivery, h.state
+	SET token = q.token + 1, failed = q.failed + (e.state = 'failed')::int, due_at = ` + clockOf + ` + e.retry_in,
+		leased_until = CASE WHEN e.state = 'returned' THEN now() + e.retry_in END
+	FROM held e WHERE q.client = e.client AND q.delivery = e.delivery AND e.state IN ('failed', 'returned')
+	RETURNING q.delivery, e.state
 ), gone AS (
 	DELETE FROM dispatch_queue q USING held h
 	WHERE q.client = h.client AND q.delivery = h.delivery AND h.state NOT IN ('failed', 'returned')

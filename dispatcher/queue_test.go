@@ -445,13 +445,11 @@ func TestNoPlanOfAListOfDeliveriesIsKept(t *testing.T) {
 		_, failing := m.Failing(t.Context(), client, 10)
 		test, testing := m.Test(t.Context(), client, webhook, matchType, nil)
 		_, again := m.Redeliver(t.Context(), client, webhook, test.ID, nil)
-		moved := &enqueuing{moved: []event.ClockMoved{{Client: client}}}
-		moving := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return moved.moveClocks(t.Context(), tx) })
-		if err := errors.Join(append(errs, err, failing, testing, again, moving)...); err != nil {
+		if err := errors.Join(append(errs, err, failing, testing, again)...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.keepsNoPlan(pool, 9) // two lists, health, what fails, get, how many tests, a test, a redelivery, a clock
+	r.keepsNoPlan(pool, 8) // two lists, health, what fails, get, how many tests, a test, a redelivery
 }
 
 func TestPartitionsAreMadeAheadAndDroppedWhenTheyAreOld(t *testing.T) {

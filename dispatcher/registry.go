@@ -59,7 +59,7 @@ WITH first AS (
 ), retry AS (
 	SELECT e.client, q.delivery FROM dispatch_endpoints e CROSS JOIN LATERAL (
 		SELECT delivery, holder, leased_until FROM dispatch_queue
-		WHERE client = e.client AND webhook = e.webhook AND failed > 0 AND due_at <= now() ORDER BY due_at LIMIT $2) q
+		WHERE client = e.client AND webhook = e.webhook AND failed > 0 AND due_at <= ` + clockOf + ` ORDER BY due_at LIMIT $2) q
 	WHERE q.holder = $1 AND q.leased_until > now()
 ), held AS (
 	SELECT client, delivery FROM dispatch_queue
@@ -71,10 +71,12 @@ UPDATE dispatch_queue q SET leased_until = NULL FROM held h WHERE q.client = h.c
 	// Nothing waits longer than anything does ($1) for what the clock told before it was set
 	// back, and no lease is longer than one ($2).
 	setBack = `
-WITH held AS (UPDATE dispatch_endpoints SET held_until = now() + $1::interval WHERE held_until > now() + $1::interval)
-UPDATE dispatch_queue SET due_at = least(due_at, now() + $1::interval),
+WITH held AS (
+	UPDATE dispatch_endpoints e SET held_until = ` + clockOf + ` + $1::interval WHERE held_until > ` + clockOf + ` + $1::interval
+)
+UPDATE dispatch_queue e SET due_at = least(due_at, ` + clockOf + ` + $1::interval),
 	leased_until = CASE WHEN leased_until > now() + $2::interval THEN now() + $2::interval ELSE leased_until END
-WHERE failed > 0 AND due_at > now() + $1::interval OR leased_until > now() + $2::interval`
+WHERE failed > 0 AND due_at > ` + clockOf + ` + $1::interval OR leased_until > now() + $2::interval`
 
 	// maxHeld is how far into an endpoint's work the claims of all processes reach.
 	// limit: deliveries | deliveries of an endpoint that all processes hold | {maxHeld}

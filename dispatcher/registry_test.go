@@ -75,6 +75,13 @@ func TestNothingWaitsForAClockThatWasSetBack(t *testing.T) {
 	if r.heartbeat(m); late() != 0 {
 		t.Errorf("%d wait for hours", late())
 	}
+	// By the clock of a sandbox, which is a day ahead, this is due in half an hour.
+	r.exec(`INSERT INTO dispatch_clients (client, ahead_us) SELECT client, 86400e6 FROM dispatch_endpoints`)
+	r.exec(`UPDATE dispatch_queue SET due_at = now() + interval '24 hours 30 minutes' WHERE failed > 0`)
+	m.told = m.told.Add(9 * time.Hour)
+	if r.heartbeat(m); r.count(`SELECT count(*) FROM dispatch_queue WHERE due_at > now() + interval '24 hours 20 minutes'`) != 1 {
+		t.Error("what waits in a sandbox is taken for late")
+	}
 	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE leased_until IS NULL`); n != 1 {
 		t.Errorf("%d are held by nobody", n)
 	}

@@ -17,30 +17,13 @@ func (b *enqueuing) really(rec eventstore.Recorded) time.Time {
 	return rec.RecordedAt.Add(-b.naming.ahead[rec.Client])
 }
 
-// What has failed is due by the client's clock: where that is moved, as much earlier by
-// the machine's. A lease is none of it.
-const bringForward = `
-WITH ended AS (
-	UPDATE dispatch_endpoints SET held_until = held_until - $2::interval WHERE client = $1 AND held_until IS NOT NULL
+// What has failed is due by its client's clock, and an endpoint is held by that: a move of the
+// clock makes them due, and writes none of them. A lease is none of it. Both are of the
+// client of a row e.
+const (
+	aheadOf = `coalesce((SELECT c.ahead_us * interval '1 microsecond' FROM dispatch_clients c WHERE c.client = e.client), '0')`
+	clockOf = `(now() + ` + aheadOf + `)`
 )
-UPDATE dispatch_queue SET due_at = due_at - $2::interval WHERE client = $1 AND failed > 0 AND leased_until IS NULL`
-
-// moveClocks brings forward what waits in sandboxes whose clocks were moved. That is in the
-// transaction of the checkpoint: each move counts once.
-func (b *enqueuing) moveClocks(ctx context.Context, tx pgx.Tx) error {
-	if len(b.moved) == 0 {
-		return nil
-	}
-	err := sendAfresh(ctx, tx, func(batch *pgx.Batch) {
-		for _, moved := range b.moved {
-			batch.Queue(bringForward, moved.Client, moved.Moved())
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("bring deliveries forward: %w", err)
-	}
-	return nil
-}
 
 const deleteClients = `DELETE FROM dispatch_clients WHERE client = ANY($1)`
 

@@ -56,9 +56,6 @@ type SandboxStanding struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
-// Moved is by how much the clock was moved.
-func (e ClockMoved) Moved() time.Duration { return time.Duration(e.MovedMicros) * time.Microsecond }
-
 // Ahead is how far the clock is ahead of the machine's.
 func (e ClockMoved) Ahead() time.Duration { return time.Duration(e.AheadMicros) * time.Microsecond }
 
