@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -65,10 +66,8 @@ const (
 	setSweep      = `
 INSERT INTO match_sweeps (client, enabled, k, min_score) VALUES ($1, $2, $3, $4)
 ON CONFLICT (client) DO UPDATE SET enabled = excluded.enabled, k = excluded.k, min_score = excluded.min_score`
-	dropSweep  = `DELETE FROM match_sweeps WHERE client = $1`
-	emptyQueue = `
-WITH over AS (UPDATE match_sweeps SET everyone_before = NULL, began_at = NULL WHERE client = $1)
-DELETE FROM match_queue WHERE client = $1`
+	dropSweep     = `DELETE FROM match_sweeps WHERE client = $1`
+	endSweep      = `UPDATE match_sweeps SET everyone_before = NULL, began_at = NULL WHERE client = $1`
 	sweepEveryone = `
 UPDATE match_sweeps SET everyone_before = $2, everyone_after = '', everyone_event = $3, began_at = $4, done = 0, recorded = 0
 WHERE client = $1`
@@ -137,15 +136,16 @@ func (q *queueing) follow(r eventstore.Recorded) {
 		was := q.enabled[r.Client]
 		switch q.enabled[r.Client] = chosen.On; {
 		case !chosen.On:
-			q.b.Queue(emptyQueue, string(r.Client))
+			q.b.Queue(endSweep, string(r.Client))
+			q.b.Queue(jobs.Ask, r.Client, matchJobs) // which takes out who waits
 			delete(q.waiting, r.Client)
 		case !was && r.Position > q.silentThrough:
 			q.b.Queue(sweepEveryone, string(r.Client), string(r.Position), string(r.ID), r.RecordedAt)
 			q.b.Queue(jobs.Ask, r.Client, matchJobs)
 		}
 	case event.ClientDeleted:
-		q.b.Queue(emptyQueue, string(r.Client))
 		q.b.Queue(dropSweep, string(r.Client))
+		q.b.Queue(jobs.Ask, r.Client, matchJobs)
 		q.enabled[r.Client] = false
 		delete(q.waiting, r.Client)
 	case event.EndUserCreated:
@@ -226,7 +226,7 @@ func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser
 	err := m.Pool.QueryRow(ctx, selectSweep, client).Scan(&enabled, &k, &minScore, &everyone)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && !enabled:
-		return jobs.Outcome{Done: true}, nil
+		return m.empty(ctx, client)
 	case err == nil && everyone:
 		_, err = m.Pool.Exec(ctx, queueNextOfEveryone, projector.ID(Users{}), everyoneAtOnce, client)
 	}
@@ -261,6 +261,30 @@ func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser
 		outcome.Done = !everyone && done == len(waiting) && done < batchLimit
 	}
 	return outcome, errors.Join(err, m.finish(ctx, client, waiting, done, recorded, err != nil))
+}
+
+// emptiedAtOnce is how many of the queue of a client that wants no matches any more are taken
+// out at once: everybody's events are in the transaction of Apply, where all would go in one.
+// limit: models | users of a client that wants no automatic matches any more, taken out of the queue at a time | {emptiedAtOnce}
+const emptiedAtOnce = 5_000
+
+const emptySome = `
+DELETE FROM match_queue WHERE ctid = ANY (ARRAY (SELECT ctid FROM match_queue WHERE client = $1 LIMIT $2))
+	AND NOT EXISTS (SELECT FROM match_sweeps WHERE client = $1 AND enabled)`
+
+// empty takes out some of those who wait for a client that wants no matches.
+func (m MatchQueue) empty(ctx context.Context, client id.Client) (jobs.Outcome, error) {
+	var b pgx.Batch
+	b.Queue(lockSweep, client)
+	var gone int64
+	b.Queue(emptySome, client, emptiedAtOnce).Exec(func(tag pgconn.CommandTag) error {
+		gone = tag.RowsAffected()
+		return nil
+	})
+	if err := m.Pool.SendBatch(ctx, &b).Close(); err != nil {
+		return jobs.Outcome{Rest: restAfterError}, fmt.Errorf("empty the queue of %s: %w", client, err)
+	}
+	return jobs.Outcome{Done: gone < emptiedAtOnce}, nil
 }
 
 func (m MatchQueue) queued(ctx context.Context, client id.Client) ([]QueuedUser, error) {
@@ -323,7 +347,7 @@ type Sweep struct {
 }
 
 const getSweep = `
-SELECT (SELECT count(*) FROM match_queue q WHERE q.client = $1) + (
+SELECT CASE WHEN s.enabled THEN (SELECT count(*) FROM match_queue q WHERE q.client = $1) ELSE 0 END + (
 		SELECT count(*) FROM users u JOIN match_sweeps e ON e.client = $1 AND e.everyone_before IS NOT NULL
 		WHERE u.client = $1 AND NOT u.erased AND u.created_position < e.everyone_before AND u.id > e.everyone_after) AS pending, coalesce(s.done, 0) AS done,
 	coalesce(s.recorded, 0) AS recorded, s.began_at, coalesce(extract(epoch FROM $2::timestamptz - s.began_at), 0)::float8 AS seconds

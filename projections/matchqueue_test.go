@@ -246,6 +246,52 @@ func TestWhoChangesWaitsWhileTheClientWantsIt(t *testing.T) {
 	}
 }
 
+// However many wait, the change of the settings takes none of them out: its transaction is
+// everybody's. Here one is locked for whom it would have to wait.
+func TestWhoWaitsIsTakenOutAfterTheClientWantsNoMatches(t *testing.T) {
+	t.Parallel()
+	for name, over := range map[string]func(*waiting){
+		"turned off": func(w *waiting) { w.want(w.Acme, false, 3) },
+		"deleted": func(w *waiting) {
+			w.Record(w.Acme, "client-"+string(w.Acme), event.ClientDeleted{Client: w.Acme})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWaiting(t)
+			w.want(w.Acme, true, 3)
+			w.want(w.Bolt, true, 3)
+			w.Create(w.Acme, "one", `{}`)
+			w.Create(w.Acme, "two", `{}`)
+			beside := w.Create(w.Bolt, "beside", `{}`)
+			w.fill(1000)
+			_, err := w.Pool.Exec(t.Context(), `UPDATE match_sweeps SET everyone_before = NULL`)
+			w.check(err)
+			tx, err := w.Pool.Begin(t.Context())
+			w.check(err)
+			_, err = tx.Exec(t.Context(), `SELECT FROM match_queue FOR UPDATE`)
+			w.check(err)
+			over(w)
+			w.apply(1000)
+			w.check(tx.Rollback(t.Context()))
+			if s := w.sweep(w.Acme); s.Pending != 0 || s.BeganAt != nil {
+				t.Errorf("%+v", s)
+			}
+			w.rested()
+			for range 3 {
+				if _, users := w.take(0); slices.ContainsFunc(users, func(u id.User) bool { return u != beside }) {
+					t.Errorf("%v are matched, not %s alone", users, beside)
+				}
+			}
+			var left, jobs int
+			w.check(w.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM match_queue), (SELECT count(*) FROM jobs)`).Scan(&left, &jobs))
+			if left != 0 || jobs != 0 {
+				t.Errorf("%d still wait, for %d jobs", left, jobs)
+			}
+		})
+	}
+}
+
 func TestThoseWhoWereThereAreQueuedPageByPage(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
