@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -492,6 +493,34 @@ func TestAnImportRestsAfterAFailureAndIsGivenUpAfterMany(t *testing.T) {
 	}
 	if n := w.rows(t, `SELECT count(*) FROM import_chunks`); n != 0 {
 		t.Errorf("%d chunks of it are kept", n)
+	}
+}
+
+func TestAnImportThatEndsItsProcessEachTimeIsGivenUpAfterMany(t *testing.T) {
+	w := newFixture(t)
+	i := w.receive(t, "cli_a", "one\n")
+	apply := w.Apply
+	w.Apply = func(context.Context, commands.Call, string, io.Reader) (commands.ImportReport, error) {
+		runtime.Goexit() // nothing is written down of it
+		return commands.ImportReport{}, nil
+	}
+	for range 10 {
+		ended := make(chan bool)
+		go func() {
+			defer close(ended)
+			_, _ = w.Turn(t.Context())
+		}()
+		<-ended
+	}
+	if waits := w.get(t, "cli_a", i.ID); waits.Status != "pending" {
+		t.Errorf("%+v", waits)
+	}
+	w.Apply = apply
+	if _, err := w.Turn(t.Context()); err == nil || !strings.Contains(err.Error(), "ended its process") {
+		t.Errorf("nothing is told: %v", err)
+	}
+	if over := w.get(t, "cli_a", i.ID); over.Status != "failed" || over.EndedAt == nil || over.Created != 0 {
+		t.Errorf("%+v", over)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 const (
 	pause = 200 * time.Millisecond // between looks for imports
-	// limit: imports | attempts of a piece that fails, 1 MiB of lines | {maxAttempts} | the import is failed
+	// limit: imports | attempts of a piece that fails, or ends its process, 1 MiB of lines | {maxAttempts} | the import is failed
 	maxAttempts = 10
 	outageRest  = 10 * time.Second // after trouble that passes
 	// limit: kept | what became of imports, rebuilds | {retentionDays} days
@@ -88,6 +88,10 @@ func (w *Worker) turn(ctx context.Context, job jobs.Job) (jobs.Outcome, error) {
 	if t.chunk == t.chunks { // it had no lines
 		return jobs.Outcome{}, w.note(ctx, t, 0, commands.ImportReport{})
 	}
+	if job.Attempts > maxAttempts {
+		err := fmt.Errorf("chunk %d of %s ended its process %d times", t.chunk, t.ID, maxAttempts)
+		return jobs.Outcome{}, errors.Join(err, w.fail(ctx, t))
+	}
 	lines, report, err := w.apply(ctx, t)
 	switch {
 	case err == nil:
@@ -99,7 +103,7 @@ func (w *Worker) turn(ctx context.Context, job jobs.Job) (jobs.Outcome, error) {
 	case job.Attempts < maxAttempts:
 		return jobs.Outcome{Failed: true}, err
 	}
-	return jobs.Outcome{}, errors.Join(err, w.fail(ctx, t.call.Client, t.ID), w.forget(ctx))
+	return jobs.Outcome{}, errors.Join(err, w.fail(ctx, t))
 }
 
 // passes says whether trouble has nothing to do with the chunk that met it.
@@ -215,9 +219,9 @@ WITH failed AS (UPDATE imports SET status = 'failed', waiting = 0, ended_at = no
 over AS (DELETE FROM import_erasures e USING failed WHERE e.client = failed.client AND e.import = failed.id)
 DELETE FROM import_chunks c USING failed WHERE c.client = failed.client AND c.import = failed.id`
 
-func (w *Worker) fail(ctx context.Context, client id.Client, named id.Import) error {
-	_, err := w.Pool.Exec(ctx, fail, client, named)
-	return err
+func (w *Worker) fail(ctx context.Context, t task) error {
+	_, err := w.Pool.Exec(ctx, fail, t.call.Client, t.ID)
+	return errors.Join(err, w.forget(ctx))
 }
 
 const prune = `DELETE FROM imports WHERE NOT keyed AND (ended_at < now() - $1::interval OR status = 'receiving' AND received_at < now() - $2::interval)`
