@@ -306,16 +306,19 @@ func (q *queue) discover(ctx context.Context, after [attemptKinds]id.Webhook) (f
 
 // sweepQueue makes the cancelled retries of endpoints due, so that they are
 // claimed and end now instead of at their time. What is leased is left to
-// the worker that holds it, and what another holds locked to the next sweep.
+// the worker that holds it, and what another holds locked to the next sweep. Up to
+// 100 endpoints share a sweep ($1), since claims wait for its end.
 const sweepQueue = `
 WITH stopped AS (
 	SELECT client, webhook, cancelled_through, event_types, dropped_types, ` + clockOf + ` AS clock
 	FROM dispatch_endpoints e WHERE sweeping ORDER BY client, webhook LIMIT 100
+), share AS (
+	SELECT $1::int / greatest(count(*), 1) AS most FROM stopped
 ), waiting AS (
 	SELECT e.client, w.delivery, e.clock FROM stopped e CROSS JOIN LATERAL (
 		SELECT delivery FROM dispatch_queue q
 		WHERE webhook = e.webhook AND failed > 0 AND due_at > e.clock AND leased_until IS NULL AND ` + isCancelled + `
-		ORDER BY due_at LIMIT 1000 FOR UPDATE SKIP LOCKED) w
+		ORDER BY due_at LIMIT (SELECT most FROM share) FOR UPDATE SKIP LOCKED) w
 ), pulled AS (
 	UPDATE dispatch_queue q SET due_at = w.clock FROM waiting w WHERE q.client = w.client AND q.delivery = w.delivery RETURNING q.webhook
 )
@@ -323,10 +326,13 @@ UPDATE dispatch_endpoints e SET sweeping = false FROM stopped s
 WHERE e.client = s.client AND e.webhook = s.webhook AND e.cancelled_through = s.cancelled_through AND e.dropped_types = s.dropped_types
 	AND (SELECT count(*) FROM pulled p WHERE p.webhook = s.webhook) = (
 		SELECT count(*) FROM (SELECT FROM dispatch_queue q
-			WHERE webhook = e.webhook AND failed > 0 AND due_at > s.clock AND leased_until IS NULL AND ` + isCancelled + ` LIMIT 1001) waits)`
+			WHERE webhook = e.webhook AND failed > 0 AND due_at > s.clock AND leased_until IS NULL AND ` + isCancelled + ` LIMIT (SELECT most + 1 FROM share)) waits)`
+
+// limit: deliveries | retries of paused or removed subscriptions that one look for work cancels | {maxSwept}
+const maxSwept = 2_000
 
 func (q *queue) sweep(ctx context.Context) error {
-	err := q.send(ctx, func(b *pgx.Batch) { b.Queue(sweepQueue) })
+	err := q.send(ctx, func(b *pgx.Batch) { b.Queue(sweepQueue, maxSwept) })
 	if err != nil {
 		return fmt.Errorf("cancel what waits: %w", err)
 	}

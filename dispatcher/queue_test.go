@@ -224,6 +224,35 @@ func TestAResumedWebhookKeepsItsPauseForWhatWaited(t *testing.T) {
 	}
 }
 
+// Claims wait for a sweep, which is to end however much is to be cancelled.
+func TestASweepTakesPartOfWhatManyEndpointsHaveCancelled(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	var all []id.Webhook
+	for range 5 {
+		webhook, subscribed := r.subscribe(client, "http://a.example", "")
+		r.apply(subscribed)
+		all = append(all, webhook)
+	}
+	r.apply(r.match(client))
+	r.exec(`INSERT INTO dispatch_queue (client, delivery, webhook, event, position, event_type, body, occurred_at)
+		SELECT client, 'dlv_' || webhook || n, webhook, event, position, event_type, body, occurred_at FROM dispatch_queue, generate_series(1, 999) n`)
+	r.exec(`UPDATE dispatch_queue SET failed = 1, due_at = now() + interval '1 hour'`)
+	for _, webhook := range all {
+		r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+	}
+	for _, want := range []struct{ due, sweeping int }{{2_000, 5}, {4_000, 5}, {5_000, 0}} {
+		if err := r.queue(time.Minute).sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		due := r.count(`SELECT count(*) FROM dispatch_queue WHERE due_at <= now()`)
+		sweeping := r.count(`SELECT count(*) FROM dispatch_endpoints WHERE sweeping`)
+		if due != want.due || sweeping != want.sweeping {
+			t.Errorf("%d are due and %d endpoints have more, not %+v", due, sweeping, want)
+		}
+	}
+}
+
 // The lock is that of another process, as of one that sweeps and is then broken off.
 func TestACancelledRetryThatIsLockedIsSweptOnceItIsNot(t *testing.T) {
 	r := newFixture(t, Config{})
@@ -424,7 +453,7 @@ func TestNoPlanOfTheQueueIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.keepsNoPlan(pool, 6)
+	r.keepsNoPlan(pool, 7)
 }
 
 func TestNoPlanOfAListOfDeliveriesIsKept(t *testing.T) {
