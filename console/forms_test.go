@@ -91,6 +91,7 @@ func TestTheFormOfACampaignChangesWhatIsTyped(t *testing.T) {
 		"/api/v1/clusters": kindred.ClusterList{Data: []kindred.Cluster{
 			{ID: "clu_1", Label: "of before", Status: kindred.ClusterStatusRetired}, {ID: "clu_2", Label: "of now", Status: kindred.ClusterStatusActive},
 		}},
+		"/api/v1/clusters/clu_3": refusal{Status: 404, Code: "cluster_unknown"},
 	})
 	change := sentBack(t, world, "campaigns/cam_1", "budget_minor", url.Values{"name": {"Summer"}})
 	if change["name"] != "Summer" {

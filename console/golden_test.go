@@ -445,6 +445,13 @@ func goldenPages() map[string]golden {
 		"user-past":        {"user", full("maya"), "users/usr_1?at=2026-11-01T00:00&past=1", ""},
 		"user-not-there":   {"user", full("maya").plus(made{"/api/v1/clients/cli_1/history/state": kindred.HistoryState{Size: 2}}), "users/usr_1?at=2026-11-01T00:00&past=1", ""},
 		"user-future":      {"user", full("maya").plus(made{"/api/v1/clients/cli_1/history/state": refusal{Status: 422, Code: "invalid", Detail: "Not valid.", Errors: []kindred.FieldError{{Pointer: "at", Detail: "must not be in the future"}}}}), "users/usr_1?at=2027-11-01T00:00&past=1", ""},
+		"campaign-for-everybody": {"campaign", full("Acme").plus(made{"/api/v1/campaigns/cam_1": kindred.Campaign{
+			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceAll, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusDraft, CreatedAt: ago(time.Hour),
+		}}), "campaigns/cam_1", ""},
+		"campaign-for-clusters-gone": {"campaign", full("Acme").plus(made{"/api/v1/campaigns/cam_1": kindred.Campaign{
+			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceClusters, ClusterIDs: []string{"clu_1", "clu_gone"}, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusScheduled,
+			CreatedAt: ago(time.Hour), StartsAt: new(now.Add(24 * time.Hour)),
+		}, "/api/v1/clusters/clu_gone": refusal{Status: 404, Code: "cluster_unknown"}}), "campaigns/cam_1", ""},
 		"campaign-for-segments": {"campaign", full("Acme").plus(made{"/api/v1/campaigns/cam_1": kindred.Campaign{
 			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceSegments, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusDraft, CreatedAt: ago(time.Hour),
 			Segments: &kindred.SegmentAudience{ConsentLayerID: new("lay_1"), AnyOf: []string{"seg_2"}, NoneOf: []string{"seg_3"}},
