@@ -91,12 +91,11 @@ func (s *Semaphore) holds(h *Holder) bool {
 func (s *Semaphore) slowest(client string, now time.Time) (slowest *Holder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	held := 0
+	held, full := 0, false
 	if c := s.clients[client]; c != nil {
 		held = c.held
+		full = held > 0 && !s.mayHold(c) // one that holds all it may can use no place but one of its own
 	}
-	// A client that holds all it may can use no place but one of its own.
-	full := s.Each > 0 && held >= s.Each || s.Half && held > 0 && held >= s.Places-s.held
 	if s.held < s.Places && !full {
 		return nil
 	}

@@ -266,7 +266,6 @@ func (s *Semaphore) makeRoom(c *share) bool {
 	newest := len(most.queue) - 1
 	most.queue[newest] <- false
 	s.dequeue(most, newest)
-	s.prune(most)
 	return true
 }
 
