@@ -31,7 +31,10 @@ func (s *slow) answer(ctx context.Context, questions []int) ([]int, error) {
 	s.mu.Unlock()
 	select {
 	case <-time.After(time.Second):
-		return answers, s.fail
+		if s.fail != nil {
+			return nil, s.fail
+		}
+		return answers, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -199,10 +202,60 @@ func TestWhoWaitsIsNotAnsweredOnceItsCallerHasGone(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
-		if !slices.Equal(s.rounds, []int{1, 1}) || !s.began[1].IsZero() {
-			t.Errorf("rounds of %d questions, %v", s.rounds, s.began)
+		if !slices.Equal(s.rounds, []int{1, 1}) || !s.began[1].IsZero() || g.size != 0 {
+			t.Errorf("rounds of %d questions, %v; at the end %d wait", s.rounds, s.began, g.size)
 		}
 	})
+}
+
+// lateContext has ended by the time that somebody who waits for it sees anything else.
+type lateContext struct {
+	context.Context //nolint:containedctx // it is one
+
+	ended chan struct{}
+}
+
+func (c lateContext) Done() <-chan struct{} {
+	<-c.ended
+	return c.ended
+}
+
+// One that gives up as it is told to lead leads all the same: nobody else was told.
+func TestWhoGivesUpAsItIsToLeadLeavesNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 { // which of the two it sees is random
+			release := make(chan struct{})
+			g := &Coalescer[int, int]{Most: 1, Waiting: 10, Timeout: time.Minute, Answer: func(_ context.Context, questions []int) ([]int, error) {
+				<-release
+				return questions, nil
+			}}
+			late := lateContext{t.Context(), make(chan struct{})}
+			var all sync.WaitGroup
+			for q, ctx := range []context.Context{t.Context(), late, t.Context()} {
+				all.Go(func() {
+					if answer, err := g.Ask(ctx, q); answer != q || err != nil {
+						t.Errorf("%d is answered %d, %v", q, answer, err)
+					}
+				})
+				synctest.Wait()
+			}
+			close(release)
+			synctest.Wait() // 1 is to lead
+			close(late.ended)
+			all.Wait()
+		}
+	})
+}
+
+func TestARoundThatAnswersNothingFails(t *testing.T) {
+	t.Parallel()
+	g := &Coalescer[int, int]{Most: 2, Waiting: 10, Timeout: time.Minute, Answer: func(context.Context, []int) ([]int, error) {
+		return nil, nil
+	}}
+	if _, err := g.Ask(t.Context(), 1); !errors.Is(err, errNoAnswer) || !g.Idle() {
+		t.Errorf("it ended with %v", err)
+	}
 }
 
 func TestAPanicLetsDownItsRoundAndNoOther(t *testing.T) {
