@@ -31,17 +31,25 @@ type directory struct {
 	lookups  int
 	err      error
 	used     []id.Key
+	removed  string   // the method before which the member is removed
 	logins   []string // the networks that members logged in from
 }
 
 func (d *directory) LoggedIn(_ context.Context, _ Account, network string) error {
 	d.logins = append(d.logins, network)
+	return d.stillThere("LoggedIn")
+}
+
+func (d *directory) stillThere(method string) error {
+	if d.removed == method {
+		return fault.New(fault.Missing, "account_unknown", "no such account")
+	}
 	return nil
 }
 
 func (d *directory) SetPassword(_ context.Context, who Account, hash string, keep id.Session) (kept SessionRecord, position string, err error) {
 	account := &d.accounts[0]
-	if account.PasswordChanges != who.PasswordChanges {
+	if account.PasswordChanges != who.PasswordChanges || d.removed == "SetPassword" {
 		return kept, "", fault.New(fault.Missing, "account_unknown", "no such account")
 	}
 	account.PasswordHash, account.PasswordChanges = hash, who.PasswordChanges+1
@@ -61,7 +69,7 @@ func (d *directory) Open(_ context.Context, who Account, hash [32]byte) (Session
 		OpenedAt: d.now(), SeenAt: d.now(), ExpiresAt: d.now().Add(7 * 24 * time.Hour),
 	}
 	d.sessions[hash] = s
-	return s, "7", nil
+	return s, "7", d.stillThere("Open")
 }
 
 // sessionDirectory implements Sessions.
@@ -360,11 +368,40 @@ func TestEveryWrongLoginIsRefusedAlike(t *testing.T) {
 		"half":       {ClientID: client, Password: password},
 		"other half": {UserID: member, Password: password},
 		"both forms": {Email: &s.account.Email, ClientID: client, UserID: member, Password: password},
+		"a client":   {Email: &s.account.Email, ClientID: client, Password: password},
 		"mixed":      {Email: &s.account.Email, UserID: member, Password: password},
 	} {
 		_, err := s.endpoints.LogIn(from(t, "192.0.2.1"), httpapi.LogInRequestObject{Body: &request})
 		if !hasKind(err, fault.Invalid) {
 			t.Errorf("%s: %v; want a fault of kind Invalid", name, err)
+		}
+	}
+}
+
+// Who was removed since it was looked up is refused as if it had been before.
+func TestAMemberWhoIsRemovedMeanwhileIsRefused(t *testing.T) {
+	s := newService(t)
+	p := s.as(t, s.login(t))
+	for removed, try := range map[string]func() error{
+		"LoggedIn": func() error { return s.logInFrom(t, "192.0.2.1", s.account.Email, password) },
+		"Open": func() error {
+			_, err := s.open(t, "192.0.2.1", password)
+			return err
+		},
+		"SetPassword": func() error {
+			_, err := s.setPassword(t, p, "192.0.2.1", password, otherPassword)
+			return err
+		},
+		"": func() error { // before anything
+			s.accounts = nil
+			_, err := s.setPassword(t, p, "192.0.2.1", password, otherPassword)
+			return err
+		},
+	} {
+		s.removed, s.accounts = removed, []Account{s.account}
+		want := map[string]string{"LoggedIn": "invalid_credentials", "Open": "invalid_credentials", "SetPassword": "wrong_password", "": "invalid_token"}[removed]
+		if f := fault.As(try()); f == nil || f.Code != want {
+			t.Errorf("removed before %q: %v; want %s", removed, f, want)
 		}
 	}
 }

@@ -322,6 +322,19 @@ func TestMadeUpKeyIDsShareLoads(t *testing.T) {
 	}
 }
 
+func TestManyMadeUpKeyIDsCostTenLoadsASecond(t *testing.T) {
+	k := openKeyring(t, pgtest.New(t), newClock().Now)
+	began := time.Now()
+	for _, kid := range []string{"one", "two", "three"} {
+		if key, err := k.find(t.Context(), kid); err != nil || key != nil {
+			t.Errorf("found %v, %v", key, err)
+		}
+	}
+	if took := time.Since(began); took < 2*reloadPause {
+		t.Errorf("three loads within %s", took)
+	}
+}
+
 func TestNobodyWaitsForTheLoadOfAnother(t *testing.T) {
 	pool, now := pgtest.New(t), newClock()
 	stale, fresh := openKeyring(t, pool, now.Now), openKeyring(t, pool, now.Now)

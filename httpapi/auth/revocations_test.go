@@ -202,7 +202,7 @@ func TestWhileMoreIsRevokedThanFitsEachTokenIsLookedUp(t *testing.T) {
 	for range maxRevocations + 1 {
 		w.source.all = append(w.source.all, noted{string(id.Next[id.Key](ids)), w.Now()})
 	}
-	w.source.unnoted = []string{string(w.record.Key)}
+	w.source.unnoted = map[id.Client][]string{w.record.Client: {string(w.record.Key)}}
 	w.Advance(revokedBites + 1)
 	w.poll(t)
 	if err := w.revocations.Current(t.Context()); err != nil {
@@ -228,7 +228,7 @@ func TestAClientThatRevokesWithoutEndIsLookedUpAlone(t *testing.T) {
 	w := newFixture(t)
 	revoked, login := w.exchanged(t), w.login(t)
 	w.source.all = []noted{{string(w.account.Client), w.Now()}}
-	w.source.unnoted = []string{string(w.record.Key)}
+	w.source.unnoted = map[id.Client][]string{w.record.Client: {string(w.record.Key)}}
 	w.poll(t)
 	if code := w.refusal(t, revoked); code != "invalid_token" {
 		t.Errorf("%q for a token of a revoked key; want invalid_token", code)
@@ -256,10 +256,14 @@ func TestATokenOfASandboxEndsWithTheMemberBesideItAndWithTheSandbox(t *testing.T
 		},
 		"the member was removed, and the client has revoked without end": func(w *fixture) {
 			w.source.all = []noted{{string(w.account.Home), w.Now()}}
-			w.source.unnoted = []string{string(w.account.Member)}
+			w.source.unnoted = map[id.Client][]string{w.account.Home: {string(w.account.Member)}}
 		},
 		"the sandbox was deleted": func(w *fixture) {
 			w.source.all = []noted{{id.Everyone(sandbox), w.Now()}}
+		},
+		"the sandbox was deleted, and has revoked without end": func(w *fixture) {
+			w.source.all = []noted{{string(sandbox), w.Now()}}
+			w.source.unnoted = map[id.Client][]string{sandbox: {id.Everyone(sandbox)}}
 		},
 	} {
 		w := newFixture(t)
@@ -273,7 +277,7 @@ func TestATokenOfASandboxEndsWithTheMemberBesideItAndWithTheSandbox(t *testing.T
 		if code := w.refusal(t, login); code != "invalid_token" {
 			t.Errorf("%s: %q for a login", name, code)
 		}
-		if code := w.refusal(t, exchanged); (code == "invalid_token") != (name == "the sandbox was deleted") {
+		if code := w.refusal(t, exchanged); (code == "invalid_token") != strings.HasPrefix(name, "the sandbox was deleted") {
 			t.Errorf("%s: %q for the token of a key", name, code)
 		}
 	}

@@ -63,6 +63,9 @@ func TestASessionGivesTokensThatEndWithIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if want := int(ttl / time.Second); got.ExpiresIn != want { // though the session lasts longer
+		t.Errorf("the token lives for %d s; want %d", got.ExpiresIn, want)
+	}
 	if p := s.as(t, got.Token); p.Session != opened.Session.ID || p.Member != s.account.Member || p.Key != "" || !p.May("admin") {
 		t.Errorf("%+v", p)
 	}

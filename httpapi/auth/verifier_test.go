@@ -36,8 +36,8 @@ type revocationLog struct {
 	all    []noted
 	afters []time.Time
 
-	unnoted []string // revoked, but told by Revoked alone
-	unsure  error    // of Revoked
+	unnoted map[id.Client][]string // revoked, but told by Revoked alone
+	unsure  error                  // of Revoked
 	lookups int
 }
 
@@ -61,9 +61,9 @@ func (r *revocationLog) Since(_ context.Context, within time.Duration, _ int) ([
 	return since, r.now().Add(-r.lag), nil
 }
 
-func (r *revocationLog) Revoked(_ context.Context, _ id.Client, subjects ...string) (bool, error) {
+func (r *revocationLog) Revoked(_ context.Context, client id.Client, subjects ...string) (bool, error) {
 	r.lookups++
-	return slices.ContainsFunc(subjects, func(s string) bool { return slices.Contains(r.unnoted, s) }), r.unsure
+	return slices.ContainsFunc(subjects, func(s string) bool { return slices.Contains(r.unnoted[client], s) }), r.unsure
 }
 
 // fixture is a service that can issue and verify.
