@@ -506,6 +506,14 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 	if n := r.count(countFailing, at(130).Add(-failingLong)); n != 1 {
 		t.Errorf("%d endpoints have failed for long", n)
 	}
+	other, alsoSubscribed := r.subscribe(client, "http://b.example", "")
+	r.apply(alsoSubscribed, r.recorded(client, event.WebhookPaused{Webhook: other}), r.match(client))
+	for of, want := range map[id.Webhook]Health{webhook: {Pending: 1, LastSuccessAt: new(at(10)), LastFailureAt: new(at(12)), FailingSince: new(at(11))}, other: {Skipped: 1}} {
+		got, err := r.manual().Health(t.Context(), client, of, true)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v, (-want +got):\n%s", err, diff)
+		}
+	}
 }
 
 func TestHowReceiversAnsweredIsKeptUntilItIsWritten(t *testing.T) {
@@ -549,18 +557,30 @@ func TestHowReceiversAnsweredIsKeptUntilItIsWritten(t *testing.T) {
 }
 
 // Whatever became of deliveries, both orders list all of them, page by page, and one is
-// the other turned around.
+// the other turned around; a delivery of one webhook is not among those of another.
 func TestListsOfDeliveriesAreReadFromBothEnds(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
-	r.apply(subscribed)
+	other, alsoSubscribed := r.subscribe(client, "http://b.example", "")
+	r.apply(subscribed, alsoSubscribed)
 	r.apply(r.matches(client, 20)...)
-	jobs := r.claim(20)
-	r.note(delivered, jobs[:7]...)
-	r.note(failed, jobs[7:11]...)
+	claimed := map[id.Webhook][]job{}
+	for _, j := range r.claim(20) {
+		claimed[j.Webhook] = append(claimed[j.Webhook], j)
+	}
+	for _, jobs := range claimed {
+		r.note(delivered, jobs[:7]...)
+		r.note(failed, jobs[7:11]...)
+		last := outcomes(failed, jobs[11:14]...)
+		for i := range last {
+			last[i].retryIn = -1
+		}
+		r.noteAll(last, false)
+		r.note(cancelled, jobs[14:16]...)
+	}
 	log := Log{Pool: r.pool, Progress: projector.NewProgress(r.pool, r.Logger)}
-	read := func(status string, newest bool) (ids []id.Delivery) {
+	read := func(webhook id.Webhook, status string, newest bool) (ids []id.Delivery) {
 		q := Query{Status: status, Newest: newest, Limit: 3}
 		for range 10 {
 			page, _, err := log.List(t.Context(), client, webhook, true, q)
@@ -578,11 +598,23 @@ func TestListsOfDeliveriesAreReadFromBothEnds(t *testing.T) {
 		t.Fatal("the list has no end")
 		return nil
 	}
-	for status, n := range map[string]int{"": 20, StatusDelivered: 7, StatusPending: 13, StatusDropped: 0} {
-		oldest, newest := read(status, false), read(status, true)
-		slices.Reverse(newest)
-		if len(oldest) != n || !slices.Equal(oldest, newest) {
-			t.Errorf("%q: %d from the oldest on, and %d from the newest on, of %d", status, len(oldest), len(newest), n)
+	for _, webhook := range []id.Webhook{webhook, other} {
+		for status, n := range map[string]int{"": 20, StatusDelivered: 7, StatusPending: 8, StatusDropped: 3, StatusCancelled: 2} {
+			oldest, newest := read(webhook, status, false), read(webhook, status, true)
+			slices.Reverse(newest)
+			if len(oldest) != n || !slices.Equal(oldest, newest) {
+				t.Errorf("%q: %d from the oldest on, and %d from the newest on, of %d", status, len(oldest), len(newest), n)
+			}
+		}
+		health, err := log.Health(t.Context(), client, webhook, true)
+		if err != nil || health.Pending != 8 {
+			t.Errorf("%d are pending: %v", health.Pending, err)
+		}
+	}
+	for _, j := range claimed[webhook][6:8] { // one has ended, one is pending
+		_, err := log.Get(t.Context(), client, other, j.Delivery, true)
+		if !fault.Is(err, "delivery_unknown") {
+			t.Errorf("another webhook's delivery is read: %v", err)
 		}
 	}
 }
