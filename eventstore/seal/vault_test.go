@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -173,6 +174,10 @@ func TestErasureIsForGood(t *testing.T) {
 		"open":    func(v *seal.Vault) error { _, err := v.Open(t.Context(), user, place, box); return err },
 		"seal":    func(v *seal.Vault) error { _, err := v.Seal(t.Context(), user, place, nil); return err },
 		"prepare": func(v *seal.Vault) error { return v.Prepare(t.Context(), acme, "usr_9", user) },
+		"open with its row": func(v *seal.Vault) error {
+			_, err := v.With(t.Context(), seal.WrappedKey{ID: before.ID, Under: before.Under}, acme, user)
+			return err
+		},
 	} {
 		for _, v := range []*seal.Vault{v, seal.New(keys, master(t, masterText("a", 1)), rand.Reader)} {
 			if err := attempt(v); !errors.Is(err, seal.ErrErased) {
@@ -581,5 +586,131 @@ func BenchmarkOpenWith(b *testing.B) {
 		if _, err := openWith(b, v, row, user, place, box); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestOfADeletedClientNothingOpensAndNothingIsMade(t *testing.T) {
+	v, keys := prepared(t)
+	box := sealed(t, v, "hello")
+	theirs := place
+	theirs.Client = "cli_bolt"
+	if err := v.Prepare(t.Context(), theirs.Client, user); err != nil {
+		t.Fatal(err)
+	}
+	other, err := v.Seal(t.Context(), user, theirs, []byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Index(t.Context(), acme, "user", "ada"); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.DestroyClient(t.Context(), acme); err != nil {
+		t.Fatal(err)
+	}
+	for name, attempt := range map[string]func(*seal.Vault) error{
+		"open":    func(v *seal.Vault) error { _, err := v.Open(t.Context(), user, place, box); return err },
+		"seal":    func(v *seal.Vault) error { _, err := v.Seal(t.Context(), user, place, nil); return err },
+		"prepare": func(v *seal.Vault) error { return v.Prepare(t.Context(), acme, "usr_2") },
+		"draw":    func(v *seal.Vault) error { _, err := v.Draw(t.Context(), acme, "usr_2"); return err },
+		"index":   func(v *seal.Vault) error { _, err := v.Index(t.Context(), acme, "user", "ada"); return err },
+	} {
+		for _, v := range []*seal.Vault{v, seal.New(keys, master(t, masterText("a", 1)), rand.Reader)} {
+			if err := attempt(v); !errors.Is(err, seal.ErrErased) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+	}
+	if got, err := v.Open(t.Context(), user, theirs, other); err != nil || string(got) != "hello" {
+		t.Errorf("of another client: got %q, %v", got, err)
+	}
+}
+
+func TestALookupThatAnotherSubjectHasIsRefused(t *testing.T) {
+	v, keys := prepared(t)
+	ada, bob := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
+	prepare := func(v *seal.Vault, wanted ...seal.Wanted) []error {
+		t.Helper()
+		refused, err := v.PrepareEach(t.Context(), acme, wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return refused
+	}
+	prepare(v, seal.Wanted{Subject: "usr_ada", Lookup: ada}, seal.Wanted{Subject: "usr_gone", Lookup: bob})
+	if err := v.Destroy(t.Context(), acme, "usr_gone"); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+	want := []error{nil, seal.ErrTaken, seal.ErrErased, nil, seal.ErrTaken}
+	for i, err := range prepare(elsewhere, seal.Wanted{Subject: "usr_ada", Lookup: ada}, seal.Wanted{Subject: "usr_2", Lookup: ada},
+		seal.Wanted{Subject: "usr_gone", Lookup: bob}, seal.Wanted{Subject: "usr_3", Lookup: bob}, seal.Wanted{Subject: user, Lookup: bytes.Repeat([]byte{3}, 16)}) {
+		if !errors.Is(err, want[i]) {
+			t.Errorf("the subject %d: got %v, want %v", i, err, want[i])
+		}
+	}
+	if found, err := v.Find(t.Context(), acme, ada, bob); err != nil || found[0] != "usr_ada" || found[1] != "usr_3" {
+		t.Errorf("found %q, %v", found, err)
+	}
+}
+
+// troubled is a key table that cannot be asked.
+type troubled struct{ seal.Keys }
+
+var errTrouble = errors.New("trouble")
+
+func (troubled) Root(context.Context, seal.Kind, id.Client) (seal.WrappedKey, error) {
+	return seal.WrappedKey{}, errTrouble
+}
+
+func (troubled) Subject(context.Context, id.Client, string) (seal.WrappedKey, error) {
+	return seal.WrappedKey{}, errTrouble
+}
+
+func (troubled) MakeSubjects(context.Context, []seal.SubjectKey) ([]seal.SubjectKey, error) {
+	return nil, errTrouble
+}
+
+func (troubled) Find(context.Context, []seal.Lookup) ([]seal.SubjectKey, error) {
+	return nil, errTrouble
+}
+
+func (troubled) Destroy(context.Context, id.Client, string) error { return errTrouble }
+
+func (troubled) DestroyClient(context.Context, id.Client) (bool, error) { return false, errTrouble }
+
+// noMaker is a key table in which no key can be made, but all are found.
+type noMaker struct{ seal.Keys }
+
+func (noMaker) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.SubjectKey, error) {
+	return troubled{}.MakeSubjects(ctx, keys)
+}
+
+// What cannot be destroyed is not taken for destroyed, nor what cannot be read for erased, and without
+// entropy nothing is sealed.
+func TestTroubleIsTold(t *testing.T) {
+	v, keys := prepared(t)
+	box := sealed(t, v, "hello")
+	under := master(t, masterText("a", 1))
+	noTable, noEntropy := seal.New(troubled{keys}, under, rand.Reader), seal.New(keys, under, iotest.ErrReader(errTrouble))
+	for name, attempt := range map[string]func() error{
+		"destroy":                    func() error { return noTable.Destroy(t.Context(), acme, user) },
+		"destroy a client":           func() error { return noTable.DestroyClient(t.Context(), acme) },
+		"open":                       func() error { _, err := noTable.Open(t.Context(), user, place, box); return err },
+		"seal":                       func() error { _, err := noTable.Seal(t.Context(), user, place, nil); return err },
+		"prepare":                    func() error { return noTable.Prepare(t.Context(), acme, "usr_2") },
+		"prepare where none is made": func() error { return seal.New(noMaker{keys}, under, rand.Reader).Prepare(t.Context(), acme, "usr_2") },
+		"draw":                       func() error { _, err := noTable.Draw(t.Context(), acme, "usr_2"); return err },
+		"find":                       func() error { _, err := noTable.Find(t.Context(), acme, make([]byte, 16)); return err },
+		"index":                      func() error { _, err := noTable.Index(t.Context(), acme, "user", "ada"); return err },
+		"seal without entropy":       func() error { _, err := noEntropy.Seal(t.Context(), user, place, nil); return err },
+		"draw without entropy":       func() error { _, err := noEntropy.Draw(t.Context(), acme, "usr_2"); return err },
+		"make a key without it":      func() error { return noEntropy.Prepare(t.Context(), acme, "usr_2") },
+	} {
+		if err := attempt(); !errors.Is(err, errTrouble) || errors.Is(err, seal.ErrErased) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if got, err := v.Open(t.Context(), user, place, box); err != nil || string(got) != "hello" {
+		t.Errorf("it opens no more: got %q, %v", got, err)
 	}
 }
