@@ -22,9 +22,9 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 	t.Parallel()
 	w := projectionstest.New(t)
 	w.Follow(projections.Campaigns{})
-	user, now := id.Next[id.User](w.IDs), time.Now()
+	user, another, now := id.Next[id.User](w.IDs), id.Next[id.User](w.IDs), time.Now()
 	soon, past := now.Add(time.Hour), now.Add(-time.Minute)
-	shown := func(n, answered int) func(id.Campaign) []event.Event {
+	shownTo := func(user id.User, n, answered int) func(id.Campaign) []event.Event {
 		return func(campaign id.Campaign) (events []event.Event) {
 			for i := range n {
 				e := event.CampaignEngagementRecorded{Campaign: campaign, Impression: id.Next[id.Impression](w.IDs), User: user, Kind: "impression"}
@@ -36,6 +36,7 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 			return events
 		}
 	}
+	shown := func(n, answered int) func(id.Campaign) []event.Event { return shownTo(user, n, answered) }
 	for _, c := range []struct {
 		what       string
 		terms      event.CampaignTerms
@@ -52,6 +53,11 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 		{what: "one that was seen long ago", then: shown(3, 1), later: 8 * 24 * time.Hour, may: true},
 		{what: "one below its cap", terms: event.CampaignTerms{FrequencyCap: 3}, then: shown(2, 0), may: true, unanswered: 2},
 		{what: "one at its cap", terms: event.CampaignTerms{FrequencyCap: 3}, then: shown(3, 0)},
+		{what: "one that another user has seen up to its cap", terms: event.CampaignTerms{FrequencyCap: 3}, then: shownTo(another, 3, 0), may: true},
+		{
+			what: "one of two, the other of which was seen", terms: event.CampaignTerms{FrequencyCap: 3}, may: true,
+			then: func(id.Campaign) []event.Event { return shown(3, 0)(id.Next[id.Campaign](w.IDs)) },
+		},
 		{what: "one at its cap for life", terms: event.CampaignTerms{FrequencyCap: 3}, then: shown(3, 0), later: 365 * 24 * time.Hour},
 		{what: "one at its cap in its window", terms: event.CampaignTerms{FrequencyCap: 3, FrequencyWindow: 3600}, then: shown(3, 0), later: 50 * time.Minute},
 		{

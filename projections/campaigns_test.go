@@ -282,3 +282,52 @@ func TestAnErasedUserIsNobodyToTheCampaigns(t *testing.T) {
 		t.Errorf("%d impressions and %d counts are still somebody's, %v", impressions, users, err)
 	}
 }
+
+// A campaign's figures are divided by the clusters of now: those that its viewers are in, and those that it is aimed at.
+func TestACampaignIsDividedByTheClustersOfNow(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Campaigns{}, projections.Clusters{})
+	layer, segment, campaign, run := w.Define(w.Acme, "layer"), id.Next[id.Segment](w.IDs), id.Next[id.Campaign](w.IDs), id.Next[id.Run](w.IDs)
+	users := []id.User{id.Next[id.User](w.IDs), id.Next[id.User](w.IDs), id.Next[id.User](w.IDs)}
+	seen := func(campaign id.Campaign, user id.User, n int) {
+		for range n {
+			impression := event.CampaignEngagementRecorded{Campaign: campaign, Impression: id.Next[id.Impression](w.IDs), User: user, Kind: "impression"}
+			w.Record(w.Acme, "campaign-"+string(campaign), impression)
+		}
+	}
+	seen(campaign, users[0], 1)
+	seen(campaign, users[1], 2)
+	seen(campaign, users[2], 3)
+	seen(id.Next[id.Campaign](w.IDs), users[0], 5)
+	divide := func(run id.Run, segment id.Segment, clusters map[id.Cluster][]id.User, retired ...id.Cluster) {
+		of := event.RunAttempt{Run: run, Attempt: 1}
+		stream := string(eventstore.RunsStream(w.Acme, event.RunScope{Layer: layer, Segment: segment}))
+		w.Record(w.Acme, stream, event.ClusteringRequested{Run: run, Layer: layer, Segment: segment, TraitPaths: []string{"age"}},
+			event.ClusteringStarted{Run: run, Layer: layer, Attempt: 1})
+		var events []event.Event
+		for cluster, users := range clusters {
+			w.Record(w.Acme, string(eventstore.AssignedStream(w.Acme, of)), event.ClusteringAssigned{Run: run, Layer: layer, Segment: segment, Attempt: 1, Cluster: cluster, Users: users})
+			events = append(events, event.ClusterFormed{ClusterState: event.ClusterState{Cluster: cluster, Layer: layer, Run: run, Distinctions: []event.Distinction{}}})
+		}
+		for _, cluster := range retired {
+			events = append(events, event.ClusterRetired{Cluster: cluster, Layer: layer, Run: run})
+		}
+		w.Record(w.Acme, stream, append(events, event.ClusteringCompleted{Run: run, Layer: layer, Segment: segment, Attempt: 1})...)
+	}
+	divide(id.Next[id.Run](w.IDs), "", map[id.Cluster][]id.User{"before": users})
+	divide(run, "", map[id.Cluster][]id.User{"one": users[:1], "two": users[1:], "nobody saw": {id.Next[id.User](w.IDs)}, "aimed at": {id.Next[id.User](w.IDs)}}, "before")
+	divide(id.Next[id.Run](w.IDs), segment, map[id.Cluster][]id.User{"of a segment": users[:1], "aimed at, of a segment": users[1:2]})
+
+	model := projections.Campaigns{Reader: w.Reader}
+	projectionstest.Must[[]projections.Campaign](t)(model.List(t.Context(), w.Acme, false, nil, everything())) // it has caught up
+	var got []string
+	aimed := projections.Campaign{ID: campaign, CampaignTerms: event.CampaignTerms{Clusters: []id.Cluster{"aimed at", "aimed at, of a segment", "before"}}}
+	for _, s := range projectionstest.Must[[]projections.ClusterShare](t)(model.Shares(t.Context(), w.Acme, false, aimed)) {
+		got = append(got, fmt.Sprint(s.Cluster, ": ", s.Reach, " of ", s.Size, ", ", s.Impressions))
+	}
+	want := []string{"two: 2 of 2, 5", "aimed at, of a segment: 1 of 1, 2", "one: 1 of 1, 1", "aimed at: 0 of 1, 0"}
+	if !slices.Equal(got, want) {
+		t.Errorf("it is divided into %q, want %q", got, want)
+	}
+}

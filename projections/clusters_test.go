@@ -10,6 +10,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
@@ -197,4 +198,114 @@ func TestTheClustersOfARetiredSegmentNeedNoAttention(t *testing.T) {
 	testkit.Eventually(t, "a cluster that drifts and a run that failed need attention", func() bool { return attention() == [2]int{1, 1} })
 	w.Segment(w.Acme, event.SegmentRetired{Segment: segment})
 	testkit.Eventually(t, "neither does", func() bool { return attention() == [2]int{} })
+}
+
+// A list of a layer, or of a segment, holds what is of just that; a cluster that was retired is in none.
+func TestRunsAndClustersAreListedByLayerAndSegment(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Clusters{})
+	model := projections.Clusters{Reader: w.Reader}
+	ads, news, segment, old := w.Define(w.Acme, "Ads"), w.Define(w.Acme, "News"), id.Next[id.Segment](w.IDs), id.Cluster("old")
+	names := map[id.Run]string{}
+	for _, run := range []struct {
+		of      event.RunScope
+		name    string
+		retires bool
+	}{
+		{event.RunScope{Layer: ads}, string(old), false},
+		{event.RunScope{Layer: ads}, "ads", true},
+		{event.RunScope{Layer: news}, "news", false},
+		{event.RunScope{Layer: ads, Segment: segment}, "ads in segment", false},
+		{event.RunScope{Layer: news, Segment: segment}, "news in segment", false},
+	} {
+		made := id.Next[id.Run](w.IDs)
+		names[made] = run.name
+		events := []event.Event{
+			event.ClusteringRequested{Run: made, Layer: run.of.Layer, Segment: run.of.Segment, TraitPaths: []string{"age"}},
+			event.ClusteringStarted{Run: made, Layer: run.of.Layer, Attempt: 1},
+			event.ClusterFormed{ClusterState: event.ClusterState{Cluster: id.Cluster(run.name), Layer: run.of.Layer, Run: made, Distinctions: []event.Distinction{}}},
+		}
+		if run.retires {
+			events = append(events, event.ClusterRetired{Cluster: old, Layer: ads, Run: made, Descendants: []id.Cluster{id.Cluster(run.name)}})
+		}
+		w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, run.of)), append(events, event.ClusteringCompleted{Run: made, Layer: run.of.Layer, Segment: run.of.Segment, Attempt: 1})...)
+	}
+	for _, list := range []struct {
+		of             event.RunScope
+		runs, clusters []string
+	}{
+		{event.RunScope{}, []string{"old", "ads", "news"}, []string{"ads", "news"}},
+		{event.RunScope{Layer: ads}, []string{"old", "ads"}, []string{"ads"}},
+		{event.RunScope{Layer: news}, []string{"news"}, []string{"news"}},
+		{event.RunScope{Segment: segment}, []string{"ads in segment", "news in segment"}, []string{"ads in segment", "news in segment"}},
+		{event.RunScope{Layer: news, Segment: segment}, []string{"news in segment"}, []string{"news in segment"}},
+	} {
+		var runs, clusters []string
+		for _, r := range projectionstest.Must[[]projections.Run](t)(model.Runs(t.Context(), w.Acme, false, projections.RunQuery{Layer: list.of.Layer, Segment: list.of.Segment, Page: everything()})) {
+			runs = append(runs, names[r.ID])
+		}
+		for _, c := range projectionstest.Must[[]projections.Cluster](t)(model.List(t.Context(), w.Acme, false, list.of, everything())) {
+			clusters = append(clusters, string(c.ID))
+		}
+		if !slices.Equal(runs, list.runs) || !slices.Equal(clusters, list.clusters) {
+			t.Errorf("%+v: runs %q, clusters %q; want %q, %q", list.of, runs, clusters, list.runs, list.clusters)
+		}
+	}
+}
+
+// A failed run needs attention until another of its layer and segment follows it, and a cluster that drifts
+// until it is retired.
+func TestWhatNeedsAttentionIsWhatNothingHasFollowed(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Clusters{})
+	model := projections.Clusters{Reader: w.Reader}
+	names := map[id.Run]string{}
+	fails := func(of event.RunScope, name string) id.Run {
+		run := id.Next[id.Run](w.IDs)
+		names[run] = name
+		w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, of)), event.ClusteringRequested{Run: run, Layer: of.Layer, Segment: of.Segment, TraitPaths: []string{"age"}},
+			event.ClusteringFailed{Run: run, Layer: of.Layer, Segment: of.Segment, Code: "too_few_users"})
+		return run
+	}
+	layer, segment := event.RunScope{Layer: w.Define(w.Acme, "layer")}, id.Next[id.Segment](w.IDs)
+	fails(layer, "followed by one that failed")
+	fails(layer, "last of its layer")
+	fails(event.RunScope{Layer: layer.Layer, Segment: segment}, "last of a segment")
+	followed, tried := event.RunScope{Layer: w.Define(w.Acme, "followed")}, event.RunScope{Layer: w.Define(w.Acme, "tried")}
+	fails(followed, "followed by one that waits")
+	fails(tried, "followed by one that was cancelled")
+	retired := event.RunScope{Layer: w.Define(w.Acme, "retired")}
+	fails(retired, "of a layer that was retired")
+	w.Layer(w.Acme, retired.Layer, event.ConsentLayerRetired{Layer: retired.Layer})
+	again, given := id.Next[id.Run](w.IDs), id.Next[id.Run](w.IDs)
+	drift := func(cluster id.Cluster, severity string) []event.Event {
+		state := event.ClusterState{Cluster: cluster, Layer: followed.Layer, Run: again, Distinctions: []event.Distinction{}}
+		return []event.Event{
+			event.ClusterFormed{ClusterState: state},
+			event.ClusterKept{ClusterState: state, Comparisons: []event.ClusterComparison{}},
+			event.ClusterDriftDetected{Cluster: cluster, Layer: followed.Layer, Run: again, Severity: severity, Causes: []event.DriftCause{}},
+		}
+	}
+	w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, followed)), slices.Concat([]event.Event{event.ClusteringRequested{Run: again, Layer: followed.Layer, TraitPaths: []string{"age"}}},
+		drift("moderate", "moderate"), drift("major", "major"), drift("none", "none"), drift("retired", "major"),
+		[]event.Event{event.ClusterRetired{Cluster: "retired", Layer: followed.Layer, Run: again}})...)
+	w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, tried)), event.ClusteringRequested{Run: given, Layer: tried.Layer, TraitPaths: []string{"age"}},
+		event.ClusteringCancelled{Run: given, Layer: tried.Layer})
+	projectionstest.Must[[]projections.Run](t)(model.Runs(t.Context(), w.Acme, false, projections.RunQuery{Page: everything()})) // it has caught up
+
+	var failed, drifting []string
+	for _, r := range projectionstest.Must[[]projections.Run](t)(model.LastFailed(t.Context(), w.Acme, 10)) {
+		failed = append(failed, names[r.ID])
+	}
+	for _, d := range projectionstest.Must[[]projections.DriftingCluster](t)(model.Drifting(t.Context(), w.Acme, 10)) {
+		drifting = append(drifting, string(d.Cluster))
+	}
+	if want := []string{"followed by one that was cancelled", "last of a segment", "last of its layer"}; !slices.Equal(failed, want) {
+		t.Errorf("runs that need attention are %q, want %q", failed, want)
+	}
+	if want := []string{"major", "moderate"}; !slices.Equal(drifting, want) {
+		t.Errorf("clusters that need attention are %q, want %q", drifting, want)
+	}
 }

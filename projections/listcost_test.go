@@ -228,7 +228,7 @@ func TestThePagesOfAFilteredHistoryMissNothing(t *testing.T) {
 	w.Follow(projections.History{})()
 	if _, err := w.Pool.Exec(t.Context(), `
 INSERT INTO history_events (client, ordinal, position, stream, type, actor, recorded_at, hash)
-SELECT $1, n, lpad(n::text, 20, '0'), 'user-' || n, CASE n % 5000 WHEN 4999 THEN 'rare' ELSE 'often' END, 'ada',
+SELECT $1, n, lpad(n::text, 20, '0'), 'user-' || n, CASE n % 5000 WHEN 4999 THEN 'rare' ELSE 'often' END, CASE n % 5000 WHEN 4998 THEN 'bob' ELSE 'ada' END,
 	'epoch'::timestamptz + (n + CASE n % 2 WHEN 0 THEN 60 ELSE 0 END) * interval '1 s', decode(repeat('00', 32), 'hex')
 FROM generate_series(0, 20000) n`, string(w.Acme)); err != nil {
 		t.Fatal(err)
@@ -244,6 +244,10 @@ FROM generate_series(0, 20000) n`, string(w.Acme)); err != nil {
 		"from a time on":        {projections.Filter{From: time.Unix(19_990, 0)}, 41, 1},
 		"up to a time":          {projections.Filter{To: time.Unix(100, 0)}, 70, 1},
 		"of a type by an index": {projections.Filter{Type: "rare"}, 4, 1},
+		"of a rare actor":       {projections.Filter{Actor: "bob"}, 4, 1},
+		"his common type":       {projections.Filter{Actor: "bob", Type: "often"}, 4, 1},
+		"a type he has not":     {projections.Filter{Actor: "bob", Type: "rare"}, 0, 1},
+		"of a stream":           {projections.Filter{Stream: "user-77"}, 1, 1},
 	} {
 		for _, newest := range []bool{false, true} {
 			found, pages := []int64{}, 0

@@ -667,6 +667,45 @@ func TestAUserIsInASegmentForTheRuleThatCounts(t *testing.T) {
 	}
 }
 
+// While a new rule judges everyone, members, changes and sizes are those of the one before.
+func TestMembersChangesAndSizesAreThoseOfTheRuleThatCounts(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	random := testkit.Random(t)
+	segment := projectionstest.SegmentIDs[0]
+	w.Segment(w.Acme, event.SegmentDefined{Segment: segment, Name: "S", Rule: event.Private([]byte(`traits.n > 20`)), Refers: []id.Segment{}})
+	w.Segment(w.Acme, event.SegmentReady{Revision: 0})
+	w.Segment(w.Acme, event.SegmentChanged{Segment: segment, Name: "S", Rule: event.Private([]byte(`traits.n < 40`)), Refers: []id.Segment{}})
+	day, both := w.clock, w.Create(w.Acme, "both", `{"n":30}`)
+	w.Create(w.Acme, "before", `{"n":50}`)
+	w.clock = day.AddDate(0, 0, 1)
+	w.Create(w.Acme, "none", `{}`) // the day before is over
+	w.catchUp(random)
+	found, _, place, err := w.model.Changes(t.Context(), w.Acme, true, segment, false, readmodel.Page{Limit: 10})
+	if err != nil || len(found) != 2 || found[0].User != both || found[1].ExternalID != "before" {
+		t.Errorf("the changes are %+v, %v", found, err)
+	}
+	w.Create(w.Acme, "next", `{"n":10}`)
+	w.Change(w.Acme, both, `{"n":60}`) // leaves by the next rule alone
+	w.catchUp(random)
+	members, _, err := w.model.Members(t.Context(), w.Acme, true, segment, readmodel.Page{Limit: 10})
+	if err != nil || len(members) != 2 || members[0].User != both || members[1].ExternalID != "before" {
+		t.Errorf("the members are %+v, %v", members, err)
+	}
+	asked := []segments.ChangesAfter{{Client: w.Acme, Segment: segment, After: place}}
+	if looked := projectionstest.Must[[]segments.Looked](t)(w.model.Changed(t.Context(), asked)); len(looked) != 1 || looked[0].Changed {
+		t.Errorf("nothing has changed: %+v", looked)
+	}
+	if found, _, _, err = w.model.Changes(t.Context(), w.Acme, true, segment, false, readmodel.Page{After: place, Limit: 10}); err != nil || len(found) > 0 {
+		t.Errorf("more changes are %+v, %v", found, err)
+	}
+	for _, size := range projectionstest.Must[[]segments.DaySize](t)(w.model.Sizes(t.Context(), w.Acme, true, segment, day, w.clock)) {
+		if size.Members != 2 {
+			t.Errorf("it has %d members on %s", size.Members, size.Day)
+		}
+	}
+}
+
 // Traits tell times of nanoseconds, and the table has microseconds: nobody is due before anything can
 // have changed, and so for ever.
 func TestNobodyIsDueTooEarly(t *testing.T) {
