@@ -63,7 +63,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 func (m *Metrics) started(j job) func(outcome) {
 	gauge := m.inFlight.WithLabelValues(j.Kind.String())
 	gauge.Inc()
-	if j.Kind == firstAttempt && !j.Cancelled {
+	if j.Kind == firstAttempt {
 		m.delay.Observe(j.Age.Seconds())
 	}
 	return func(o outcome) {

@@ -265,3 +265,27 @@ func TestNoMoreAttemptsBeginInASecondThanARateAllows(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatIsCancelledTakesNoPlaceInARate(t *testing.T) {
+	r := newFixture(t, Config{})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	webhook, set := r.controlled(client, rx.URL, event.EndpointControls{MaxPerSecond: 1})
+	r.apply(set...)
+	r.apply(r.matches(client, 3)...)
+	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}), r.recorded(client, event.WebhookResumed{Webhook: webhook}), r.match(client))
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	w.scheduler.expect(firstAttempt, waiting{Webhook: webhook, Client: client}, w.Now())
+	for _, j := range r.claim(4) {
+		j.read = w.Now()
+		before := w.scheduler.endpoints[webhook].paced
+		o := w.deliver(t.Context(), j)
+		if moved := w.scheduler.endpoints[webhook].paced != before; moved == j.Cancelled || o.verdict != delivered && o.verdict != cancelled {
+			t.Errorf("cancelled %t, ended as %s, took a place %t", j.Cancelled, o.verdict, moved)
+		}
+	}
+	if len(rx.got) != 1 {
+		t.Errorf("%d arrived", len(rx.got))
+	}
+}

@@ -57,10 +57,6 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 
 func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 	j, started := o.job, o.began
-	if j.Cancelled {
-		o.verdict = cancelled
-		return o
-	}
 	private := false // the body names users as their client does
 	if j.External {
 		body, erased, err := w.named(ctx, j)

@@ -297,8 +297,12 @@ func (w *worker) landed(o outcome) outcome {
 	return o
 }
 
-// deliver makes one attempt, as soon as the rate of its endpoint allows.
+// deliver makes one attempt, as soon as the rate of its endpoint allows. What is cancelled
+// takes no place in the rate: else it would hold up what came after it.
 func (w *worker) deliver(ctx context.Context, j job) outcome {
+	if j.Cancelled {
+		return w.landed(outcome{job: j, began: w.Now(), verdict: cancelled})
+	}
 	w.mu.Lock()
 	wait, soon := w.scheduler.pace(j, w.Now())
 	w.mu.Unlock()
