@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,7 +77,8 @@ func asks(status int) http.HandlerFunc {
 
 const (
 	heldEndpoints = `SELECT count(*) FROM dispatch_endpoints WHERE held_until BETWEEN now() + '500 s' AND now() + '600 s'`
-	lateRetries   = `SELECT count(*) FROM dispatch_queue WHERE failed = 1 AND leased_until IS NULL AND due_at BETWEEN now() + '500 s' AND now() + '601 s'`
+	lateRetries   = `SELECT count(*) FROM dispatch_queue q JOIN dispatch_endpoints e USING (client, webhook)
+		WHERE failed = 1 AND leased_until IS NULL AND greatest(due_at, held_until) BETWEEN now() + '500 s' AND now() + '601 s'`
 )
 
 func TestAReceiverThatAsksForAWaitIsHeldAndNoOtherIs(t *testing.T) {
@@ -99,6 +101,31 @@ func TestAReceiverThatAsksForAWaitIsHeldAndNoOtherIs(t *testing.T) {
 	// Its owner changes it, and the wait is over.
 	r.apply(r.recorded(client, event.WebhookControlsSet{Webhook: webhook}))
 	rx.next(t)
+}
+
+// What follows in order waits for the delivery that was refused, so that has to be tried, too.
+func TestAChangeEndsTheWaitForWhatWasRefused(t *testing.T) {
+	r := newFixture(t, Config{RetryDelays: shortDelays})
+	var came atomic.Int64
+	rx := newReceiver(t, func(w http.ResponseWriter, req *http.Request) {
+		if came.Add(1) == 1 {
+			asks(http.StatusTooManyRequests)(w, req)
+		}
+	})
+	client := r.client()
+	controls := event.EndpointControls{RespectRetryAfter: true, Ordered: true}
+	webhook, set := r.controlled(client, rx.URL, controls)
+	r.apply(set...)
+	r.apply(r.matches(client, 3)...)
+	r.start(r.Dispatcher)
+	testkit.Eventually(r.TB, "it is held", func() bool { return r.count(heldEndpoints) == 1 && r.count(lateRetries) == 1 })
+	shown, _, err := r.manual().List(t.Context(), client, webhook, true, Query{Limit: 9})
+	if err != nil || len(shown) != 3 || shown[0].NextAttemptAt == nil || time.Until(*shown[0].NextAttemptAt) < 500*time.Second {
+		t.Errorf("shown as %+v, %v", shown, err)
+	}
+	controls.MaxPerSecond = 1_000
+	r.apply(r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: controls}))
+	r.ended("delivered", 3)
 }
 
 func TestOnlyWhoeverChoseItWaitsAndOnlyFor429And503(t *testing.T) {

@@ -147,7 +147,7 @@ func (l Log) Health(ctx context.Context, client id.Client, webhook id.Webhook, e
 // The parts of a list, each in the order of its own index, up to the limit.
 const (
 	deliveryColumns = `made, delivery, webhook, event, event_type, test, redelivery_of, occurred_at, queued_at AS created_at, `
-	pendingColumns  = deliveryColumns + `'pending' AS state, CASE WHEN failed > 0 AND leased_until IS NULL THEN due_at - ` + aheadOf + ` END AS next_at, NULL::timestamptz AS ended_at FROM dispatch_queue e `
+	pendingColumns  = deliveryColumns + `'pending' AS state, CASE WHEN failed > 0 AND leased_until IS NULL THEN ` + dueFrom + ` - ` + aheadOf + ` END AS next_at, NULL::timestamptz AS ended_at FROM dispatch_queue e `
 	endedColumns    = deliveryColumns + `state, NULL::timestamptz AS next_at, ended_at FROM dispatch_deliveries `
 
 	listFresh   = `(SELECT ` + pendingColumns + `WHERE client = $1 AND webhook = $2 AND made > $3 AND failed = 0 ORDER BY made LIMIT $4)`

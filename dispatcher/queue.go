@@ -273,8 +273,12 @@ WITH RECURSIVE found AS (
 		SELECT client, webhook, due_at FROM dispatch_queue
 		WHERE failed > 0 AND webhook > f.webhook AND (leased_until IS NULL OR leased_until <= now()) ORDER BY webhook, due_at LIMIT 1) n
 )
-SELECT webhook, client, ` + clockOf + ` - due_at, 0::bigint FROM found e LIMIT $2`
+SELECT webhook, client, ` + clockOf + ` - ` + dueFrom + `, 0::bigint FROM found e LIMIT $2`
 )
+
+// dueFrom is when a delivery e that has failed is tried again: at its time, and not before its
+// endpoint's wait has ended. Both are by its client's clock.
+const dueFrom = `greatest(due_at, (SELECT h.held_until FROM dispatch_endpoints h WHERE h.client = e.client AND h.webhook = e.webhook))`
 
 // waiting is an endpoint that has something in the queue.
 type waiting struct {

@@ -100,7 +100,7 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 	}
 	o.verdict, o.retryIn = failed, -1
 	if delay, again := retryIn(w.config.RetryDelays, j.Delivery, j.Failed+1); again {
-		o.retryIn = max(delay, o.hold)
+		o.retryIn = delay // nothing is claimed before the hold has ended, too
 	}
 	return o
 }
