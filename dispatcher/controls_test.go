@@ -128,6 +128,35 @@ func TestAChangeEndsTheWaitForWhatWasRefused(t *testing.T) {
 	r.ended("delivered", 3)
 }
 
+// What has its slot, and waits for its place in the rate, is not under way.
+func TestAWaitHoldsWhatWaitsForItsPlaceInARate(t *testing.T) {
+	r := newFixture(t, Config{})
+	rx := newReceiver(t, asks(http.StatusTooManyRequests))
+	client := r.client()
+	webhook, set := r.controlled(client, rx.URL, event.EndpointControls{RespectRetryAfter: true, MaxPerSecond: 5})
+	r.apply(set...)
+	r.apply(r.matches(client, 5)...)
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	w.outcomes = w.noting(t.Context())
+	w.scheduler.expect(firstAttempt, waiting{Webhook: webhook, Client: client}, w.Now())
+	var ended []verdict
+	deliver := func(j job, read time.Time) {
+		j.read = read
+		o := w.deliver(t.Context(), j)
+		w.noted(t.Context(), o)
+		ended = append(ended, o.verdict)
+	}
+	claimed, jobs := w.Now(), r.claim(5)
+	for _, j := range jobs[:4] {
+		deliver(j, claimed)
+	}
+	deliver(jobs[4], w.Now())
+	if !slices.Equal(ended, []verdict{failed, returned, returned, returned, failed}) {
+		t.Errorf("ended as %v", ended)
+	}
+}
+
 func TestOnlyWhoeverChoseItWaitsAndOnlyFor429And503(t *testing.T) {
 	for status, chosen := range map[int]bool{http.StatusServiceUnavailable: false, http.StatusInternalServerError: true} {
 		r := newFixture(t, Config{RetryDelays: shortDelays})

@@ -44,6 +44,7 @@ type endpointState struct {
 	most    int       // attempts a second; 0: no bound
 	paced   time.Time // when the next place in the rate is
 	begun   time.Time // when the last attempt began; not known without a rate
+	held    time.Time // when it was last noted that its receiver asks for a wait
 	offered int       // slots of this round
 
 	failingSince time.Time // zero while it accepts
@@ -216,7 +217,7 @@ func (e *endpointState) wait(now time.Time) time.Duration {
 func (e *endpointState) interval() time.Duration { return time.Second / time.Duration(e.most) }
 
 // pace takes the next place in the rate of a job's endpoint, and says in how long that
-// is. False: in so long that the job is to go back meanwhile.
+// is. False: in paceAhead or more, so that the job is to go back meanwhile.
 func (s *scheduler) pace(j job, now time.Time) (time.Duration, bool) {
 	e := s.endpoints[j.Webhook]
 	if e.most = j.Most; j.Most == 0 {
@@ -224,25 +225,36 @@ func (s *scheduler) pace(j job, now time.Time) (time.Duration, bool) {
 	}
 	wait := max(0, e.paced.Sub(now))
 	if wait >= paceAhead {
-		return paceAhead, false
+		return 0, false
 	}
 	e.paced = now.Add(wait + e.interval())
 	return wait, true
 }
 
 // begin begins an attempt at its place in the rate, or says in how long it may: where some were
-// late, as in a process that stood still, they do not begin together.
-func (s *scheduler) begin(j job, now time.Time) (wait time.Duration) {
+// late, as in a process that stood still, they do not begin together. False: its receiver asks
+// for a wait that was not noted yet when the job was claimed, so that it is to go back.
+func (s *scheduler) begin(j job, now time.Time) (wait time.Duration, goes bool) {
 	e := s.endpoints[j.Webhook]
+	if j.read.Before(e.held) {
+		return 0, false
+	}
 	if j.Most == 0 {
-		return 0
+		return 0, true
 	}
 	next := e.begun.Add(time.Second / time.Duration(j.Most))
 	if next.After(now) {
-		return next.Sub(now)
+		return next.Sub(now), true
 	}
 	e.begun = now
-	return 0
+	return 0, true
+}
+
+// hold notes that a receiver's wish for a wait was noted by now: later claims see it.
+func (s *scheduler) hold(webhook id.Webhook, now time.Time) {
+	if e := s.endpoints[webhook]; e != nil { // one that nothing is claimed of may be forgotten
+		e.held = now
+	}
 }
 
 func (s *scheduler) take(kind attemptKind, e *endpointState) {

@@ -323,7 +323,7 @@ func TestLateAttemptsKeepToTheRate(t *testing.T) {
 	for len(wakes) > 0 {
 		now := slices.MinFunc(wakes, time.Time.Compare)
 		next := slices.Index(wakes, now)
-		if wait := s.begin(j, now); wait > 0 {
+		if wait, _ := s.begin(j, now); wait > 0 {
 			wakes[next] = now.Add(wait)
 			continue
 		}

@@ -304,19 +304,19 @@ func (w *worker) deliver(ctx context.Context, j job) outcome {
 		return w.landed(outcome{job: j, began: w.Now(), verdict: cancelled})
 	}
 	w.mu.Lock()
-	wait, soon := w.scheduler.pace(j, w.Now())
+	wait, goes := w.scheduler.pace(j, w.Now())
 	w.mu.Unlock()
-	if !soon {
-		return w.landed(outcome{job: j, began: w.Now(), verdict: returned, retryIn: wait})
-	}
-	for {
+	for goes {
 		_ = backoff.Sleep(ctx, wait) // ctx does not end
 		w.mu.Lock()
-		wait = w.scheduler.begin(j, w.Now())
+		wait, goes = w.scheduler.begin(j, w.Now())
 		w.mu.Unlock()
 		if wait == 0 {
 			break
 		}
+	}
+	if !goes {
+		return w.landed(outcome{job: j, began: w.Now(), verdict: returned, retryIn: paceAhead})
 	}
 	done := w.Metrics.started(j)
 	o := w.attempt(ctx, j)
@@ -345,6 +345,12 @@ func (w *worker) deliver(ctx context.Context, j job) outcome {
 func (w *worker) noted(ctx context.Context, o outcome) {
 	if _, err := w.outcomes.Ask(ctx, o); err != nil { // its lease ends, and it is sent again
 		w.Logger.ErrorContext(ctx, "webhook outcome cannot be noted", "error", err)
+		return
+	}
+	if o.hold > 0 {
+		w.mu.Lock()
+		w.scheduler.hold(o.job.Webhook, w.Now())
+		w.mu.Unlock()
 	}
 }
 
