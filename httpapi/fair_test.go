@@ -402,6 +402,38 @@ func TestHangingReadsOfClientsLeaveConnectionsToAnother(t *testing.T) {
 	})
 }
 
+// Whose place was given to another has not gone away, though its context has ended.
+func TestAReadThatHadToGiveWayIsToTryAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowded(t)
+		c.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
+			if httpapi.PrincipalFrom(ctx).Client != "cli_new" {
+				lasts(ctx, 10*time.Second)
+			}
+			return ctx.Err()
+		}
+		var statuses []<-chan int
+		for n := range 20 { // all places
+			_, status := c.begin(client(n), "GET", users, "", "")
+			statuses = append(statuses, status)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if got := c.send("cli_new", "GET", users, asJSON, ""); got != http.StatusOK {
+			t.Errorf("a read of another: %d", got)
+		}
+		for n, status := range statuses {
+			want := http.StatusOK
+			if n == 0 { // the slowest
+				want = http.StatusServiceUnavailable
+			}
+			if got := <-status; got != want {
+				t.Errorf("the read of client %d: %d, want %d", n, got, want)
+			}
+		}
+	})
+}
+
 // Logins that wait for a core hold nothing that anything else needs.
 func TestLoginsKeepNobodyElseOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

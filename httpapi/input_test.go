@@ -180,6 +180,49 @@ func TestMediaTypes(t *testing.T) {
 	}
 }
 
+func TestHeadersThatSayTwoThingsOrNoneAreRefused(t *testing.T) {
+	e := serve(t, nil)
+	const notOne, noTag = "must be one entity tag", `must be an entity tag, in its quotes, as in "3"`
+	for _, c := range []struct {
+		header string
+		given  []string
+		detail string
+	}{
+		{"Idempotency-Key", []string{"a", "b"}, "is given more than once"},
+		{"Idempotency-Key", []string{""}, "must not be empty"},
+		{"Idempotency-Key", []string{"a\tb"}, "must be printable ASCII"},
+		{"Idempotency-Key", []string{"ä"}, "must be printable ASCII"},
+		{"If-Match", []string{`"1"`, `"2"`}, notOne},
+		{"If-Match", []string{"*", `"2"`}, notOne},
+		{"If-Match", []string{`"1", "2"`}, notOne},
+		{"If-Match", []string{`1`}, noTag},
+		{"If-Match", []string{`12"`}, noTag},
+		{"If-Match", []string{`"12`}, noTag},
+		{"If-None-Match", []string{"*", "*"}, "must be *"},
+		{"If-None-Match", []string{`"0"`}, "must be *"},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), "PUT", e.url+users+"/ext:a", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.header == "Idempotency-Key" {
+			r.Method, r.URL.Path = "POST", users
+		}
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {token("full")[1]}, c.header: c.given}
+		response, err := e.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p httpapi.Problem
+		err = json.NewDecoder(response.Body).Decode(&p)
+		_ = response.Body.Close()
+		want := []httpapi.FieldError{{Pointer: c.header, Detail: c.detail}}
+		if diff := cmp.Diff(want, p.Errors); err != nil || response.StatusCode != http.StatusUnprocessableEntity || diff != "" {
+			t.Errorf("%s %q: %d, %v %s", c.header, c.given, response.StatusCode, err, diff)
+		}
+	}
+}
+
 func TestQueries(t *testing.T) {
 	e := serve(t, nil)
 	tests := map[string]httpapi.FieldError{

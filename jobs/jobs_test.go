@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"kindred/domain/id"
 	"kindred/jobs"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 const kind = "tests"
@@ -269,6 +272,40 @@ func TestManyTakeTurnsAndNothingIsLost(t *testing.T) {
 		if n != 0 {
 			t.Errorf("%d of %s wait for ever", n, client)
 		}
+	}
+}
+
+func TestRunCarriesOutWhatIsDueAndPrunes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.ask("a", "b")
+	ctx, end := context.WithCancel(t.Context())
+	var turns, pruned atomic.Int32
+	var running sync.WaitGroup
+	running.Go(func() {
+		f.Queue.Run(ctx, slog.New(slog.DiscardHandler), time.Millisecond, func(context.Context, jobs.Job) (jobs.Outcome, error) {
+			if turns.Add(1) == 1 {
+				return jobs.Outcome{}, errors.New("trouble")
+			}
+			return jobs.Outcome{Done: true}, nil
+		}, func(context.Context) error {
+			pruned.Add(1)
+			return errors.New("trouble")
+		})
+	})
+	waiting := func() (n int) {
+		if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM jobs`).Scan(&n); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	testkit.Eventually(t, "all is done", func() bool { return waiting() == 0 })
+	f.ask("c")
+	testkit.Eventually(t, "what is asked for later is done", func() bool { return waiting() == 0 })
+	end()
+	running.Wait()
+	if turns.Load() != 4 || pruned.Load() != 1 {
+		t.Errorf("%d turns, pruned %d times", turns.Load(), pruned.Load())
 	}
 }
 

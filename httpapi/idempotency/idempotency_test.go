@@ -125,9 +125,10 @@ func TestAKeyIsKeptWhileItsProcessLivesAndSoonFreeAfter(t *testing.T) {
 	living.Go(func() { first.Run(ctx, slog.New(slog.DiscardHandler)) })
 
 	reserve(t, first, repeat("a", "1"))
+	reserve(t, first, repeat("b", "1")) // another request is under way
 	until := func() (at time.Time) {
 		t.Helper()
-		if err := pool.QueryRow(t.Context(), `SELECT lease_until FROM idempotency`).Scan(&at); err != nil {
+		if err := pool.QueryRow(t.Context(), `SELECT lease_until FROM idempotency WHERE key = 'a'`).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
 		return at
@@ -148,6 +149,44 @@ func TestAKeyIsKeptWhileItsProcessLivesAndSoonFreeAfter(t *testing.T) {
 		return err == nil
 	})
 	completed(t, complete, true)
+}
+
+func TestNothingIsKeptInMemoryOfWhatIsOver(t *testing.T) {
+	t.Parallel()
+	s := &idempotency.Store{Pool: pgtest.New(t)}
+	took, refused := reserve(t, s, repeat("a", "1")), reserve(t, s, repeat("b", "1"))
+	if n := s.Held(); n != 2 {
+		t.Errorf("%d requests are under way", n)
+	}
+	completed(t, took, true)
+	completed(t, refused, false)
+	completed(t, reserve(t, s, repeat("a", "1")), true)
+	if n := s.Held(); n != 0 {
+		t.Errorf("%d requests are kept", n)
+	}
+}
+
+func TestRunForgetsOldKeys(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	s := &idempotency.Store{Pool: pool}
+	completed(t, reserve(t, s, repeat("a", "1")), true)
+	if _, err := pool.Exec(t.Context(), `UPDATE idempotency SET created_at = now() - interval '49 hours'`); err != nil {
+		t.Fatal(err)
+	}
+	completed(t, reserve(t, s, repeat("b", "1")), true)
+	ctx, end := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer end()
+	running.Go(func() { s.Run(ctx, slog.New(slog.DiscardHandler)) })
+	testkit.Eventually(t, "one of two keys is forgotten", func() bool {
+		var left []byte
+		if err := pool.QueryRow(t.Context(), `SELECT string_agg(key, ',') FROM idempotency`).Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+		return string(left) == "b"
+	})
 }
 
 // Twenty requests with one key at once: they never run side by side, and when

@@ -204,6 +204,37 @@ func TestNothingIsLostUncounted(t *testing.T) {
 	})
 }
 
+func TestWhatCannotBeWrittenIsCounted(t *testing.T) {
+	t.Parallel()
+	l, pool := open(t)
+	if err := l.Maintain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rename := func(from, to string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), fmt.Sprintf(`ALTER TABLE %s RENAME TO %s`, from, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := time.Now().Truncate(time.Second)
+	for n := range 15 { // 5 of which are too many
+		l.Note(get(acme, n, at, 200))
+	}
+	rename("request_log", "away")
+	if err := l.Write(t.Context()); err == nil {
+		t.Fatal("it was written")
+	}
+	rename("away", "request_log")
+	l.Note(get(acme, 20, at.Add(time.Second), 200))
+	if err := l.Write(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	found, _ := all(t, l, acme, requestlog.Filter{}, 50)
+	if n, err := l.Omitted(t.Context(), acme); err != nil || n != 15 || len(found) != 1 {
+		t.Errorf("%d are omitted, %d are listed, %v; want 15 and 1", n, len(found), err)
+	}
+}
+
 // What it takes a request to be noted.
 func BenchmarkNote(b *testing.B) {
 	l, at := new(requestlog.Log), time.Now()
