@@ -62,6 +62,25 @@ func TestCampaign(t *testing.T) {
 		return func(c *domain.Campaign) ([]event.Event, error) { return c.Spend("s", amount, &recorded, noon) }
 	}
 	advance := func(c *domain.Campaign) ([]event.Event, error) { return c.Advance(noon), nil }
+	segments := func(layer, in, out string) event.CampaignTerms { // by the last sign of each id
+		return terms(func(t *event.CampaignTerms) {
+			t.Audience = domain.AudienceSegments
+			t.Segments = &event.SegmentAudience{
+				Layer: id.ConsentLayer("lay_0000000000000000000000000" + layer),
+				AnyOf: []id.Segment{id.Segment("seg_0000000000000000000000000" + in)}, NoneOf: []id.Segment{id.Segment("seg_0000000000000000000000000" + out)},
+			}
+		})
+	}
+	segmented := event.CampaignDrafted{Campaign: spring, CampaignTerms: segments("0", "0", "4")}
+	changed := func(t event.CampaignTerms) []event.Event {
+		return []event.Event{event.CampaignChanged{Campaign: spring, CampaignTerms: t}}
+	}
+	change := func(t event.CampaignTerms) func(*domain.Campaign) ([]event.Event, error) {
+		return func(c *domain.Campaign) ([]event.Event, error) { return c.Change(t, "", noon) }
+	}
+	takeBack := func(of event.CampaignTerms, before *event.CampaignTerms) func(*domain.Campaign) ([]event.Event, error) {
+		return func(c *domain.Campaign) ([]event.Event, error) { return c.TakeBack(of.Segments, before), nil }
+	}
 
 	for sentence, s := range map[string]struct {
 		given []event.Event
@@ -206,6 +225,9 @@ func TestCampaign(t *testing.T) {
 		"the currency stays after the start": {
 			given: []event.Event{drafted, started}, when: become("", func(t *event.CampaignTerms) { t.Currency = "USD" }), fault: "invalid", at: "/currency",
 		},
+		"the start stays after the start": {
+			given: []event.Event{drafted, started}, when: become("", func(t *event.CampaignTerms) { t.StartsAt = at(time.Hour) }), fault: "invalid", at: "/starts_at",
+		},
 		"a start after the end that stands is refused": {
 			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: terms(func(t *event.CampaignTerms) { t.EndsAt = at(time.Hour) })}},
 			when:  become("", func(t *event.CampaignTerms) { t.StartsAt, t.EndsAt = at(2*time.Hour), at(time.Hour) }), fault: "invalid", at: "/starts_at",
@@ -218,6 +240,33 @@ func TestCampaign(t *testing.T) {
 			when:  become("", func(t *event.CampaignTerms) { t.Name = "x" }), fault: "campaign_over",
 		},
 		"a change to the same adds nothing": {given: []event.Event{drafted, started}, when: become("running")},
+
+		"the same segments add nothing": {given: []event.Event{segmented}, when: change(segments("0", "0", "4"))},
+		"segments of another layer are a change": {
+			given: []event.Event{segmented}, when: change(segments("4", "0", "4")), then: changed(segments("4", "0", "4")),
+		},
+		"other segments are a change": {
+			given: []event.Event{segmented}, when: change(segments("0", "8", "4")), then: changed(segments("0", "8", "4")),
+		},
+		"other segments that are kept out are a change": {
+			given: []event.Event{segmented}, when: change(segments("0", "0", "8")), then: changed(segments("0", "0", "8")),
+		},
+		"an audience is taken back for the one before": {
+			given: []event.Event{segmented}, when: takeBack(segmented.CampaignTerms, new(terms())), then: changed(terms()),
+		},
+		"a campaign that had no audience before is over": {
+			given: []event.Event{segmented}, when: takeBack(segmented.CampaignTerms, nil),
+			then: []event.Event{event.CampaignCancelled{Campaign: spring}},
+		},
+		"an audience that was changed meanwhile is not taken back": {
+			given: []event.Event{segmented}, when: takeBack(segments("0", "8", "4"), nil),
+		},
+		"an audience that was given up meanwhile is not taken back": {
+			given: append([]event.Event{segmented}, changed(terms())...), when: takeBack(segmented.CampaignTerms, nil),
+		},
+		"of a campaign that is over nothing is taken back": {
+			given: []event.Event{segmented, started, event.CampaignCompleted{Campaign: spring}}, when: takeBack(segmented.CampaignTerms, nil),
+		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			var c domain.Campaign
@@ -349,6 +398,22 @@ func TestAnOpenedStreamSaysWhatTheOnesBeforeSay(t *testing.T) {
 		want.Part, want.Closed, want.Length = opened.Part, false, 1
 		if diff := cmp.Diff(want, rolled); diff != "" {
 			t.Errorf("after %T: %s", e, diff)
+		}
+	}
+}
+
+// Whoever changes a campaign while it spends is not refused as one who has not seen the last change.
+func TestASpendIsNoChangeOfTheCampaign(t *testing.T) {
+	var c domain.Campaign
+	for i, e := range []event.Event{
+		event.CampaignDrafted{Campaign: spring, CampaignTerms: terms()},
+		event.CampaignStarted{Campaign: spring, StartedAt: noon},
+		event.CampaignSpendRecorded{Campaign: spring, SpendID: "s", AmountMinor: 5, SpentMinor: 5},
+		event.CampaignSpendingClosed{Campaign: spring, SpentMinor: 5},
+	} {
+		c.Apply(e, noon.Add(time.Duration(i)))
+		if want := min(i, 1); c.Changes != want || !c.UpdatedAt.Equal(noon.Add(time.Duration(want))) {
+			t.Errorf("after %T: %d changes, the last at %s", e, c.Changes, c.UpdatedAt)
 		}
 	}
 }
