@@ -110,6 +110,50 @@ func TestARuleThatNeverCountsHoldsNothing(t *testing.T) {
 	s.retire("segment_in_use", "d")
 }
 
+// Rules count up to a revision, which others may have followed by then: those count later, and
+// until then the rules before them do.
+func TestARuleThatCountsHoldsWhatItNamesUntilTheNextCounts(t *testing.T) {
+	s := &segments{TB: t}
+	for _, segment := range []id.Segment{"a", "b", "c"} {
+		s.define("", segment)
+	}
+	s.define("", "d", "a")
+	s.decided("", s.Ready(s.length-1), nil)
+	s.define("", "e")
+	before := s.length
+	s.change("", "d", "b")
+	s.decided("", s.Ready(before-1), nil)
+	s.change("", "d", "c") // the rule before never counts
+	s.retire("", "b")
+	again := &segments{TB: t, length: s.length}
+	again.Apply(s.Snapshot())
+	again.length++
+	for _, one := range []*segments{s, again} {
+		one.retire("segment_in_use", "a")
+		one.retire("segment_in_use", "c")
+		if more := one.Ready(before - 1); more != nil {
+			t.Errorf("what counts is made to count again: %v", more)
+		}
+		if more := one.Ready(before); len(more) != 1 {
+			t.Errorf("what does not count yet is made to count by %v", more)
+		}
+		one.decided("", one.Ready(one.length-1), nil)
+		one.retire("", "a")
+	}
+}
+
+// A client could else make a request last for ever.
+func TestReferencesThatBranchAreFollowedOnce(t *testing.T) {
+	s := &segments{TB: t}
+	s.define("", "a 0")
+	s.define("", "b 0")
+	for n := range 100 {
+		for _, segment := range []string{"a", "b"} {
+			s.define("", id.Segment(fmt.Sprint(segment, " ", n+1)), id.Segment(fmt.Sprint("a ", n)), id.Segment(fmt.Sprint("b ", n)))
+		}
+	}
+}
+
 func TestAClientHasAThousandSegments(t *testing.T) {
 	s := &segments{TB: t}
 	for n := range domain.MaxSegments {
