@@ -48,6 +48,7 @@ func TestRunsOfALayer(t *testing.T) {
 		{"cancelling twice", []event.Event{requested(one), cancelled}, cancel, 0, ""},
 		{"cancelling what has ended", []event.Event{requested(one), started(one, 1), completed}, cancel, 0, "run_ended"},
 		{"cancelling an older one", []event.Event{requested(one), cancelled, requested(two)}, cancel, 0, "run_ended"},
+		{"cancelling what has ended, where a later run was cancelled", and(requested(two), event.ClusteringCancelled{Run: two, Layer: layer}), cancel, 0, "run_ended"},
 		{"starting", []event.Event{requested(one)}, start, 1, ""},
 		{"starting what was cancelled", []event.Event{requested(one), cancelled}, start, 0, ""},
 		{"completing", []event.Event{requested(one), started(one, 1)}, complete, 1, ""},
@@ -68,6 +69,8 @@ func TestRunsOfALayer(t *testing.T) {
 		{"cancelling a verdict that is given", and(judged("")), cancelJudging, 0, "run_ended"},
 		{"cancelling the verdict on what is under way", []event.Event{requested(one)}, cancelJudging, 0, "run_in_progress"},
 		{"cancelling the verdict on an older run", and(requested(two)), cancelJudging, 0, "run_ended"},
+		{"cancelling the verdict on what a later run has followed", and(requested(two), event.ClusteringCompleted{Run: two, Layer: layer}, event.ClusteringJudged{Run: two, Layer: layer, Code: "cancelled"}), cancelJudging, 0, "run_ended"},
+		{"cancelling the verdict on what was cancelled", []event.Event{requested(one), cancelled}, cancelJudging, 0, "run_ended"},
 		{"failing", []event.Event{requested(one), started(one, 1)}, fail, 1, ""},
 		{"failing an attempt that another has followed", []event.Event{requested(one), started(one, 1), started(one, 2)}, fail, 0, ""},
 	} {

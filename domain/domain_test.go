@@ -78,7 +78,8 @@ func facts() []cmp.Option {
 			event.EndUserCreated{}, event.EndUserTraitsChanged{}, event.EndUserErased{},
 			event.WebhookSubscribed{}, event.WebhookChanged{}, event.WebhookPaused{}, event.WebhookResumed{},
 			event.WebhookSecretRotated{}, event.WebhookRemoved{},
-			event.WebhookHeadersSet{}, event.WebhookControlsSet{}, event.WebhookDisabled{},
+			event.WebhookHeadersSet{}, event.WebhookControlsSet{}, event.WebhookDisabled{}, event.WebhookSnapshotTaken{},
+			event.SandboxAdded{}, event.SandboxRemoved{}, event.SandboxOpened{}, event.ClockMoved{}, event.ClientDeleted{},
 		),
 	}
 }
@@ -331,6 +332,10 @@ func TestWebhook(t *testing.T) {
 	}
 	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	disable := func(w *domain.Webhook) ([]event.Event, error) { return w.Disable(since), nil }
+	snapshot := func(w *domain.Webhook) ([]event.Event, error) { return []event.Event{w.Snapshot()}, nil }
+	standing := func(disabled bool) event.Event {
+		return event.WebhookSnapshotTaken{Webhook: hook, WebhookAddress: event.At("https://a.example"), EventTypes: match, Paused: disabled, Disabled: disabled}
+	}
 	bounded := event.WebhookControlsSet{Webhook: hook, EndpointControls: event.EndpointControls{DisableAfter: 60}}
 	url, all := "https://b.example", domain.WebhookPaused
 	tell(t, map[string]story[*domain.Webhook]{
@@ -364,6 +369,9 @@ func TestWebhook(t *testing.T) {
 		"one without a bound is not disabled":       {given: given(), when: disable},
 		"a paused one is not disabled":              {given: given(bounded, paused), when: disable},
 		"a disabled one is resumed":                 {given: given(bounded, event.WebhookDisabled{Webhook: hook}), when: status("active"), then: []event.Event{resumed}},
+		"a value may be any text that is printed":   {given: given(), when: change(headers(map[string]string{"Authorization": "Basic a~b="})), then: []event.Event{event.WebhookHeadersSet{Webhook: hook, Names: []string{"Authorization"}, Headers: private(`{"Authorization":"Basic a~b="}`)}}},
+		"a disabled one says so":                    {given: given(event.WebhookDisabled{Webhook: hook}), when: snapshot, then: []event.Event{standing(true)}},
+		"a resumed one is disabled no more":         {given: given(event.WebhookDisabled{Webhook: hook}, resumed), when: snapshot, then: []event.Event{standing(false)}},
 		"controls that stay add nothing":            {given: given(bounded), when: change(domain.WebhookChange{ControlsChange: domain.ControlsChange{DisableAfter: new(60)}})},
 		"59 seconds of failing are refused":         {given: given(), when: change(domain.WebhookChange{ControlsChange: domain.ControlsChange{DisableAfter: new(59)}}), fault: "invalid", at: "/disable_after_seconds"},
 		"1,001 attempts a second are refused":       {given: given(), when: change(domain.WebhookChange{ControlsChange: domain.ControlsChange{MaxPerSecond: new(1_001)}}), fault: "invalid", at: "/max_per_second"},
@@ -410,7 +418,15 @@ func TestANameIsSeen(t *testing.T) {
 		_, campaign := domain.DraftCampaign("cmp_1", event.CampaignTerms{
 			Name: name, BudgetMinor: 1, Currency: "EUR", Audience: domain.AudienceAll,
 		})
-		for of, err := range map[string]error{"a key": key, "a layer": layer, "a segment": segment, "a campaign": campaign} {
+		there := &domain.ConsentLayer{}
+		there.Apply(event.ConsentLayerDefined{Layer: "lay_1", Name: "a"})
+		_, another := there.Change(&name, nil, nil)
+		known := &domain.Segments{}
+		known.Apply(event.SegmentDefined{Segment: "seg_1", Name: "a"})
+		_, other := known.Change("seg_1", &name, nil, nil)
+		for of, err := range map[string]error{
+			"a key": key, "a layer": layer, "a segment": segment, "a campaign": campaign, "another layer": another, "another segment": other,
+		} {
 			if (err == nil) != ok {
 				t.Errorf("%s that is called %.10q: %v", of, name, err)
 			}
