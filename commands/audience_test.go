@@ -191,6 +191,55 @@ func (nobodyNames) Naming(context.Context, id.Client, id.Segment) (id.Campaign, 
 	return "", nil
 }
 
+// The segments of a campaign are retired after it was recorded and before it names them, and so are
+// those that it had before: it is over, since nobody can say any more whom it is for.
+func TestACampaignWhoseSegmentsAreRetiredMeanwhileIsOver(t *testing.T) {
+	for _, changes := range []bool{false, true} {
+		w := newFixture(t)
+		w.Audiences = nobodyNames{}
+		_, call := w.client(t, "acme@example.com")
+		var named []event.CampaignTerms
+		var segments []id.Segment
+		for range 2 {
+			made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			terms := euros
+			terms.Audience, terms.Segments = "segments", &event.SegmentAudience{AnyOf: []id.Segment{made.ID}}
+			named, segments = append(named, terms), append(segments, made.ID)
+		}
+		before, err := w.DraftCampaign(t.Context(), call, named[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &overtaken{Store: w.store, kind: string(eventstore.SegmentsStream(call.Client)), append: true, by: func() {
+			for _, segment := range segments {
+				if _, err := w.RetireSegment(t.Context(), call, segment); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}}
+		c := w.process(store, w.keys)
+		campaign := before.ID
+		if changes {
+			_, err = c.ChangeCampaign(t.Context(), call, campaign, commands.ChangeCampaign{
+				Segments: named[1].Segments, Terms: func(event.CampaignTerms) event.CampaignTerms { return named[1] },
+			})
+		} else {
+			var drafted commands.Campaign
+			drafted, err = c.DraftCampaign(t.Context(), seeded(call, "k", "b"), named[1])
+			campaign = drafted.ID
+		}
+		if !fault.Is(err, "invalid") {
+			t.Errorf("changes %t: %v", changes, err)
+		}
+		if last, err := w.process(w.store, w.keys).AdvanceCampaign(t.Context(), call, campaign); err != nil || last.Status != "cancelled" {
+			t.Errorf("changes %t: the campaign is %q, %v", changes, last.Status, err)
+		}
+	}
+}
+
 // Segments are retired while a campaign is drafted for one of them, and another one is
 // changed from one to the other: whatever the order, no campaign that goes on names what is
 // gone, and what was answered is so.
