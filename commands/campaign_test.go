@@ -904,3 +904,34 @@ func (s *countingStore) ReadBack(ctx context.Context, stream eventstore.Stream, 
 	s.events.Add(int64(len(found)))
 	return found, err
 }
+
+func TestNothingIsRecordedOfAnImpressionWhoseUserWasErased(t *testing.T) {
+	w, call := fixtureWithUser(t)
+	c := w.spender(w.store, always(0))
+	campaign := running(t, c, call, euros)
+	engage := func(in commands.Engage) (id.Impression, error) {
+		in.Campaign = campaign
+		recorded, err := c.RecordEngagement(t.Context(), call, in)
+		if err != nil {
+			return "", err
+		}
+		return recorded.Event.(event.CampaignEngagementRecorded).Impression, nil
+	}
+	impression, err := engage(commands.Engage{Kind: domain.Impression, User: "ext:u1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{domain.Impression, domain.Click, domain.Conversion} {
+		if same, err := engage(commands.Engage{Kind: kind, Impression: impression}); err != nil || same != impression {
+			t.Errorf("%s: %s, %v", kind, same, err)
+		}
+	}
+	if _, err := c.EraseUser(t.Context(), call, "ext:u1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{domain.Impression, domain.Click, domain.Conversion} {
+		if _, err := engage(commands.Engage{Kind: kind, Impression: impression}); !fault.Is(err, "impression_unknown") {
+			t.Errorf("%s after the erasure: %v", kind, err)
+		}
+	}
+}
