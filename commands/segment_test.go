@@ -1,10 +1,13 @@
 package commands_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/eventstore"
 )
 
 // Before the rule stand others' events, and behind it a snapshot or two.
@@ -79,5 +82,32 @@ func TestARuleStandsThoughALayerThatItAsksForIsRetired(t *testing.T) {
 	}
 	if restored, err := w.RestoreSegment(t.Context(), call, made.ID, rule); err != nil || len(restored.Outcome.Recorded) != 1 {
 		t.Errorf("restored: %+v, %v", restored.Outcome.Recorded, err)
+	}
+}
+
+// All segments stand in one stream, and who changes one of them need not have seen the others.
+func TestASegmentIsChangedByWhoHasSeenItsLastChange(t *testing.T) {
+	w := newFixture(t)
+	_, call := w.client(t, "acme@example.com")
+	made, err1 := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
+	_, err2 := w.DefineSegment(t.Context(), call, "T", "traits.age > 18", "")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	change := func(name string, seen eventstore.Revision) (eventstore.Revision, error) {
+		call := call
+		call.IfMatch = &seen
+		changed, err := w.ChangeSegment(t.Context(), call, made.ID, &name, nil)
+		return changed.Changed, err
+	}
+	second, err := change("Adults", made.Changed)
+	if err != nil || second == made.Changed {
+		t.Fatal(second, err)
+	}
+	if _, err := change("Seniors", made.Changed); !fault.Of(err, fault.Stale) {
+		t.Errorf("by who has not seen the last change: %v", err)
+	}
+	if same, err := change("Adults", second); err != nil || same != second {
+		t.Errorf("a change to the same is answered with revision %d, %v, and the last one was %d", same, err, second)
 	}
 }
