@@ -52,6 +52,9 @@ func TestAChangedPasswordIsSealedAndTheOnlyOne(t *testing.T) {
 	if _, _, err := w.SetPassword(t.Context(), call, "late", 1, ""); !fault.Of(err, fault.Missing) {
 		t.Errorf("by who knew an older one: %v", err)
 	}
+	if _, err := w.OpenSession(t.Context(), call, secretHash("late"), 1); !fault.Is(err, "account_unknown") {
+		t.Errorf("a session of who knew an older one: %v", err)
+	}
 }
 
 func TestOfTwoChangesOfAPasswordOneCounts(t *testing.T) {
@@ -100,6 +103,9 @@ func TestAnotherSessionEndsTheOldestOfTwenty(t *testing.T) {
 		if lasts := err == nil; lasts != (n >= 3) {
 			t.Errorf("session %d: %v", n, err)
 		}
+	}
+	if _, err := w.EndSession(t.Context(), call, false, call.Member, opened[3]); err != nil {
+		t.Fatal(err)
 	}
 	if _, _, err := w.SetPassword(t.Context(), call, "new", 0, opened[20]); err != nil {
 		t.Fatal(err)
