@@ -344,6 +344,7 @@ func (o *clusteringFixture) Traits(ctx context.Context, client id.Client, users 
 		}
 		found = append(found, UserTraits{User: u, Traits: plain, Changed: last[0].Position})
 	}
+	slices.Reverse(found) // no order is promised
 	return found, nil
 }
 
@@ -445,6 +446,67 @@ func TestARunThatDiesAnywhereIsBegunAgainWithTheSameResult(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestARunWhoseReadingFailsIsBegunAgainWithTheSameResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tell := func(failing int) (published []any, failed bool) {
+			o := newClusteringFixture(t)
+			call, layer := o.populate("acme", 150, kinds) // who are read in two statements
+			run := o.request(call, layer, 3)
+			reads := 0
+			o.reading = func(context.Context) error {
+				if reads++; reads == failing {
+					failed = true
+					return errDied
+				}
+				return nil
+			}
+			o.until(o.process(o.store, 1), o.ends(1))
+			return o.published(run.Run), failed
+		}
+		undisturbed, _ := tell(0)
+		for failing := 1; ; failing++ {
+			published, failed := tell(failing)
+			if diff := cmp.Diff(undisturbed, published); diff != "" {
+				t.Errorf("where read %d fails (-undisturbed +disturbed):\n%s", failing, diff)
+			}
+			if !failed {
+				if failing < 6 {
+					t.Errorf("a run reads only %d times", failing-1)
+				}
+				break
+			}
+		}
+	})
+}
+
+// What a company has decided about its traits by the time of the request counts, and nothing later.
+func TestAnIgnoredTraitDividesNobody(t *testing.T) {
+	for decided, code := range map[string]string{
+		`{"plan":{"ignore":true}}`:                   "no_usable_traits",
+		`{"plan":{"sensitive":true}}`:                "no_usable_traits",
+		`{"plan":{"weight":0}}`:                      "no_usable_traits",
+		`{"plan":{"type":"excluded"}}`:               "no_usable_traits",
+		`{"plan":{"weight":2},"age":{"type":"set"}}`: "",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newClusteringFixture(t)
+			call, layer := o.populate("acme", 60, func(i int) string { return fmt.Sprintf(`{"plan":"p%d"}`, i%3) })
+			if _, err := o.OverrideTraits(t.Context(), call, json.RawMessage(decided)); err != nil {
+				t.Fatal(err)
+			}
+			o.request(call, layer, 3)
+			if _, err := o.OverrideTraits(t.Context(), call, json.RawMessage(`{"plan":{"ignore":false,"sensitive":false,"weight":1,"type":null}}`)); err != nil {
+				t.Fatal(err)
+			}
+			o.until(o.process(o.store, 1), o.ends(1))
+			failed := facts[event.ClusteringFailed](o)
+			if code == "" && len(failed) > 0 || code != "" && (len(failed) != 1 || failed[0].Code != code) {
+				t.Errorf("%s: %v, not %q", decided, failed, code)
+			}
+		})
+	}
 }
 
 // crowd has two clients request runs of which only one fits into memory at a

@@ -126,3 +126,37 @@ func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
 		}
 	}
 }
+
+// Whoever follows clusters learns what became of each: those of two groups that grow into one,
+// and those of one that falls apart.
+func TestWhatBecameOfAClusterIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newClusteringFixture(t)
+		call, layer := o.populate("acme", 120, kinds)
+		three := o.request(call, layer, 3)
+		o.until(o.process(o.store, 1), o.ends(1))
+		o.rerun(call, layer, 120, 2, func(i int) string { return kinds(min(i%3, 1) + i/3*3) })
+		retired := facts[event.ClusterRetired](o)
+		kept := map[id.Cluster]event.ClusterKept{}
+		for _, k := range facts[event.ClusterKept](o) {
+			kept[k.Cluster] = k
+		}
+		if len(retired) != 1 || len(kept) != 2 || len(retired[0].Descendants) != 1 {
+			t.Fatalf("of %s, kept are %v, and retired %v", three.Run, kept, retired)
+		}
+		grown := kept[retired[0].Descendants[0]]
+		if want := []id.Cluster{retired[0].Cluster}; !slices.Equal(grown.Ancestors, want) {
+			t.Errorf("the cluster that the retired one went into has the ancestors %v, not %v", grown.Ancestors, want)
+		}
+
+		before := facts[event.ClusterFormed](o)
+		o.rerun(call, layer, 120, 3, kinds)
+		if again := facts[event.ClusterRetired](o); len(again) != 1 {
+			t.Errorf("retired are %v", again)
+		}
+		formed := facts[event.ClusterFormed](o)[len(before):]
+		if len(formed) != 1 || !slices.Equal(formed[0].Ancestors, []id.Cluster{grown.Cluster}) {
+			t.Errorf("formed are %v, of %s", formed, grown.Cluster)
+		}
+	})
+}
