@@ -247,6 +247,41 @@ func TestASandboxIsOpenedWithoutACauseInAnotherHistory(t *testing.T) {
 	}
 }
 
+// A process died after it had recorded that a sandbox is deleted: its place beside the client is
+// given back all the same.
+func TestADeletedSandboxGivesItsPlaceBackAfterACrash(t *testing.T) {
+	o := newFixture(t)
+	c := o.policies.Commands
+	ada, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := commands.Call{Client: ada.Client, Member: ada.Member, Actor: string(ada.Member)}
+	made, err := c.CreateSandbox(t.Context(), call, "ci", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	died := o.process(o.store, o.keys)
+	died.Revoked = func(context.Context, id.Client, string, time.Time) error { return errDied }
+	if _, err := died.DeleteSandbox(t.Context(), call, made.Sandbox); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	deleted := eventstore.Recorded{
+		Record: eventstore.Record{Proposed: eventstore.Proposed{ID: "evt_deleted", Client: made.Sandbox}},
+		Event:  event.ClientDeleted{Client: made.Sandbox, Parent: ada.Client},
+	}
+	added := eventstore.Recorded{Record: deleted.Record, Event: event.SandboxAdded{Sandbox: made.Sandbox, Name: "ci"}}
+	added.Client = ada.Client
+	for range 2 {
+		if err := errors.Join(o.policies.forget(t.Context(), deleted), o.policies.forget(t.Context(), added)); err != nil {
+			t.Fatal(err) // the policy would stand still
+		}
+		if _, err := c.DeleteSandbox(t.Context(), call, made.Sandbox); !fault.Is(err, "sandbox_unknown") {
+			t.Errorf("its place is still taken: %v", err)
+		}
+	}
+}
+
 func TestOnlyWhatAPolicyAnswersIsWanted(t *testing.T) {
 	wanted := 0
 	for _, r := range newFixture(t).leave(t) {
