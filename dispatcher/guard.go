@@ -120,7 +120,7 @@ func (g *Guard) CheckURL(text string) error {
 }
 
 func (g *Guard) checkHost(host string) error {
-	if a, err := netip.ParseAddr(host); err == nil && (a.Is6() || a.Zone() != "") {
+	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
 		if a.Zone() != "" {
 			return errors.New("the address must not have a zone")
 		}
