@@ -905,12 +905,14 @@ func (s *countingStore) ReadBack(ctx context.Context, stream eventstore.Stream, 
 	return found, err
 }
 
-func TestNothingIsRecordedOfAnImpressionWhoseUserWasErased(t *testing.T) {
+func TestAnImpressionIsAnsweredInItsCampaignUntilItsUserIsErased(t *testing.T) {
 	w, call := fixtureWithUser(t)
 	c := w.spender(w.store, always(0))
-	campaign := running(t, c, call, euros)
+	campaign, other := running(t, c, call, euros), running(t, c, call, euros)
 	engage := func(in commands.Engage) (id.Impression, error) {
-		in.Campaign = campaign
+		if in.Campaign == "" {
+			in.Campaign = campaign
+		}
 		recorded, err := c.RecordEngagement(t.Context(), call, in)
 		if err != nil {
 			return "", err
@@ -924,6 +926,9 @@ func TestNothingIsRecordedOfAnImpressionWhoseUserWasErased(t *testing.T) {
 	for _, kind := range []string{domain.Impression, domain.Click, domain.Conversion} {
 		if same, err := engage(commands.Engage{Kind: kind, Impression: impression}); err != nil || same != impression {
 			t.Errorf("%s: %s, %v", kind, same, err)
+		}
+		if _, err := engage(commands.Engage{Campaign: other, Kind: kind, Impression: impression}); !fault.Is(err, "impression_unknown") {
+			t.Errorf("%s in another campaign: %v", kind, err)
 		}
 	}
 	if _, err := c.EraseUser(t.Context(), call, "ext:u1"); err != nil {
