@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -70,6 +71,19 @@ func (r *fixture) fates() (sent, stopped []id.Event) {
 		}
 	}
 	return sent, stopped
+}
+
+// What came with a replayed log was told where it happened.
+func TestOfAReplayedLogOnlyWhatFollowsIsDelivered(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "https://a.example", "")
+	replayed, last, next := r.match(client), r.match(client), r.match(client)
+	r.SilentThrough = last.Position
+	r.apply(subscribed, replayed, last, next)
+	if sent, _ := r.fates(); !slices.Equal(sent, []id.Event{next.ID}) {
+		t.Errorf("sent are %v, not %s", sent, next.ID)
+	}
 }
 
 func TestEndpointsAreLockedInOneOrder(t *testing.T) {
