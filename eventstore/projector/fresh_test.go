@@ -257,6 +257,20 @@ func TestALargeBatchThatSomebodyWaitsForTakesNoTurn(t *testing.T) {
 	}
 }
 
+func TestALargeBatchThatSomebodyWaitsForInAnotherProcessTakesNoTurn(t *testing.T) {
+	w := newFixture(t)
+	elsewhere := projector.NewProgress(w.pool, slog.New(slog.DiscardHandler))
+	background(t, func(ctx context.Context) error { elsewhere.Run(ctx); return nil })
+	r := w.runner("a")
+	r.Batch, r.Large = time.Hour, make(chan struct{}, 1)
+	r.Large <- struct{}{} // another projection's batch, which does not end
+	at := w.rename(t, acme, numbered("renaming", 200)...)
+	background(t, func(ctx context.Context) error { return r.Run(ctx, names{}) })
+	testkit.Eventually(t, "a read elsewhere sees the batch", func() bool {
+		return elsewhere.Wait(t.Context(), names{}, acme, at) == nil
+	})
+}
+
 func TestFewLargeEventsTakeATurn(t *testing.T) {
 	w := newFixture(t)
 	at := w.rename(t, acme, slices.Repeat([]string{strings.Repeat("x", 200<<10)}, 8)...)

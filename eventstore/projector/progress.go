@@ -26,6 +26,8 @@ const (
 	passTime    = 60 * time.Millisecond  // at most, before a batch that does not concern a projection is passed over
 	firstPoll   = 20 * time.Millisecond
 	lastPoll    = 160 * time.Millisecond // so that many that wait do not make it worse
+	waitsGap    = 100 * time.Millisecond // between two announcements that reads wait for one projection
+	waits       = "?"                    // before the name of a projection, an announcement of that
 	// limit: requests | wait of a read for what was written | {maxWait} | 503 `stale`
 	maxWait = 2 * time.Second
 	// limit: imports | time after a read has waited, in which imports keep to what can be read | {waitedLately} | they go on as fast as they can
@@ -46,6 +48,7 @@ type Progress struct {
 	mu          sync.Mutex
 	projections map[string]*reached
 	pending     map[string]eventstore.Position // to be announced
+	wanted      map[string]bool                // projections that reads wait for, to be announced
 	dirty       chan struct{}
 }
 
@@ -54,14 +57,15 @@ type reached struct {
 	position eventstore.Position
 	changed  chan struct{}
 	asked    chan struct{} // of capacity 1: somebody waits for the projection
-	waited   time.Time     // when a read last did; zero: never
+	waited   time.Time     // when a read last did, in any process; zero: never
+	told     time.Time     // when the others were last told of reads that wait
 }
 
 // NewProgress makes a Progress that knows nothing. Run keeps it informed.
 func NewProgress(pool *pgxpool.Pool, logger *slog.Logger) *Progress {
 	return &Progress{
 		Pool: pool, Logger: logger, projections: map[string]*reached{},
-		pending: map[string]eventstore.Position{}, dirty: make(chan struct{}, 1),
+		pending: map[string]eventstore.Position{}, wanted: map[string]bool{}, dirty: make(chan struct{}, 1),
 	}
 }
 
@@ -122,13 +126,29 @@ func (p *Progress) await(ctx context.Context, projectionID string,
 	if err != nil || content {
 		return err
 	}
-	p.ask(projectionID)
-	p.mu.Lock()
-	p.projection(projectionID).waited = time.Now() //nolint:forbidigo // measured on the process's monotonic clock
-	p.mu.Unlock()
+	p.wait(projectionID)
 	f := late()
 	w.late, f.Soon = *f, w.wait
 	return f
+}
+
+// wait notes that a read waits for a projection, and tells the other processes: one of them may
+// lead it, or append what the read is behind.
+func (p *Progress) wait(projectionID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.projection(projectionID)
+	r.wait()
+	if r.waited.Sub(r.told) >= waitsGap {
+		r.told, p.wanted[projectionID] = r.waited, true
+		signal(p.dirty)
+	}
+}
+
+// wait notes that a read waits, in this process or another.
+func (r *reached) wait() {
+	r.waited = time.Now() //nolint:forbidigo // measured on the process's monotonic clock
+	signal(r.asked)
 }
 
 // stale is what a reader hears that does not wait any longer.
@@ -350,11 +370,15 @@ func (p *Progress) announce(ctx context.Context) {
 		case <-p.dirty:
 		}
 		p.mu.Lock()
-		said := make([]string, 0, len(p.pending))
+		said := make([]string, 0, len(p.pending)+len(p.wanted))
 		for projectionID, at := range p.pending {
 			said = append(said, projectionID+" "+string(at))
 		}
+		for projectionID := range p.wanted {
+			said = append(said, waits+projectionID)
+		}
 		clear(p.pending)
+		clear(p.wanted)
 		p.mu.Unlock()
 		if _, err := p.Pool.Exec(ctx, notify, said); err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "progress not announced", "error", err) // the others poll
@@ -375,7 +399,11 @@ func (p *Progress) listen(ctx context.Context) {
 		},
 		Lost: func() { p.heard.Store(0) },
 		Heard: func(said string) {
-			if projectionID, at, found := strings.Cut(said, " "); found {
+			if projectionID, found := strings.CutPrefix(said, waits); found {
+				p.mu.Lock()
+				p.projection(projectionID).wait()
+				p.mu.Unlock()
+			} else if projectionID, at, found := strings.Cut(said, " "); found {
 				p.mu.Lock()
 				p.note(projectionID, eventstore.Position(at))
 				p.mu.Unlock()
