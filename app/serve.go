@@ -16,6 +16,7 @@ import (
 	"kindred/commands"
 	"kindred/commands/policies"
 	"kindred/dispatcher"
+	"kindred/domain/id"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/replay"
 	"kindred/httpapi"
@@ -195,11 +196,16 @@ func stopped(stop context.CancelFunc, group *errgroup.Group) error {
 func (a *App) dispatch(ctx context.Context, group *errgroup.Group, guard *dispatcher.Guard) {
 	d := &dispatcher.Dispatcher{
 		Pool: a.Pool, Control: a.control, Listener: a.listener, Secrets: a.Vault, Guard: guard, Metrics: dispatcher.NewMetrics(a.metrics),
-		Logger: a.logger, Tracing: a.tracing, Now: time.Now, ExternalIDs: externalIDs(projections.Users{Reader: a.Reader()}),
+		Logger: a.logger, Tracing: a.tracing, Now: time.Now, ExternalIDs: a.namedForDeliveries,
 		Config: dispatcher.Config{RetryDelays: a.Config.RetryDelays, Timeout: a.Config.WebhookTimeout},
 	}
 	group.Go(func() error { return a.Runner.Run(ctx, d) })
 	group.Go(func() error { return d.Run(ctx) })
+}
+
+// namedForDeliveries names users as their client does. What it leaves out is never sent.
+func (a *App) namedForDeliveries(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error) {
+	return projections.Users{Reader: a.Reader()}.ExternalIDsOfAll(ctx, client, false, users)
 }
 
 // serveHTTP serves until ctx ends or what stands behind it fails.

@@ -38,8 +38,8 @@ type Dispatcher struct {
 	Logger   *slog.Logger
 	Tracing  trace.TracerProvider // nil: attempts are not traced
 	Now      func() time.Time     // dates attempts; leases and due times are the database's
-	// ExternalIDs names users as their client does, for clients that want that.
-	// It knows every user that was ever created; those who are erased are left out.
+	// ExternalIDs names users as their client does, for clients that want that. Those who are
+	// erased are left out; it fails where it does not know one yet.
 	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)
 	Config      Config
 	// SilentThrough is where in the log begins what is to be delivered: up to

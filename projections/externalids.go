@@ -3,7 +3,9 @@ package projections
 import (
 	"context"
 	"slices"
+	"time"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
@@ -71,35 +73,60 @@ func listWithExternalIDs[T any](ctx context.Context, r readmodel.Reader, of proj
 }
 
 const externalIDs = `
-SELECT u.id, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
-FROM users u JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
-WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased`
+SELECT u.id, u.erased, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
+FROM users u LEFT JOIN subject_keys k ON k.client = u.client AND k.subject = u.id
+WHERE u.client = $1 AND u.id = ANY($2)`
 
 // ExternalIDs names users as their client does. Those who are gone are left
 // out.
 // Faults: building, quarantined, stale.
 func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
+	names, _, err := m.externalIDs(ctx, client, eventual, users)
+	return names, err
+}
+
+// ExternalIDsOfAll is ExternalIDs of users who were all created: those who are left out were
+// erased. Where the model does not know one of them yet, it waits, and fails if that does not help.
+// Faults: building, quarantined, stale.
+func (m Users) ExternalIDsOfAll(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
+	users = slices.Compact(slices.Sorted(slices.Values(users)))
+	names, known, err := m.externalIDs(ctx, client, eventual, users)
+	if err == nil && known < len(users) && eventual {
+		names, known, err = m.externalIDs(ctx, client, false, users)
+	}
+	if err == nil && known < len(users) {
+		err = fault.New(fault.Unavailable, "stale", "A user who was just created cannot be read yet; try again.").After(time.Second)
+	}
+	return names, err
+}
+
+// externalIDs also counts the users whom the model knows, those who were erased among them.
+func (m Users) externalIDs(ctx context.Context, client id.Client, eventual bool, users []id.User) (names map[id.User]string, known int, err error) {
 	type row struct {
-		id id.User
+		id     id.User
+		erased bool
 		externalName
 	}
-	names := make(map[id.User]string, len(users))
+	names = make(map[id.User]string, len(users))
 	if len(users) == 0 {
-		return names, nil
+		return names, 0, nil
 	}
 	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, externalIDs, []any{readmodel.Texts(users)},
-		func(r *row) []any { return append([]any{readmodel.Text(&r.id)}, r.columns()...) })
+		func(r *row) []any { return append([]any{readmodel.Text(&r.id), &r.erased}, r.columns()...) })
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, r := range rows {
+		if r.erased {
+			continue
+		}
 		external, err := r.open(ctx, m.Reader, client, r.id)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if external != nil {
 			names[r.id] = string(external)
 		}
 	}
-	return names, nil
+	return names, len(rows), nil
 }

@@ -270,7 +270,7 @@ func (m PublicEvents) NameUsers(ctx context.Context, client id.Client, eventual 
 	if len(users) == 0 {
 		return nil
 	}
-	names, err := Users{Reader: m.Reader}.ExternalIDs(ctx, client, eventual, users)
+	names, err := Users{Reader: m.Reader}.ExternalIDsOfAll(ctx, client, eventual, users)
 	if err != nil {
 		return err
 	}

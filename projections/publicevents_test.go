@@ -1,0 +1,51 @@
+package projections_test
+
+import (
+	"strings"
+	"testing"
+
+	"kindred/domain/event"
+	"kindred/domain/fault"
+	"kindred/domain/id"
+	"kindred/projections"
+	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
+	"kindred/testkit"
+)
+
+// The models do not come along together: that of users may be behind.
+func TestAUserWhoIsNotKnownYetIsNotTakenForErased(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	stop := w.Follow(projections.Users{})
+	w.Record(w.Acme, "client-"+string(w.Acme), event.ClientSettingsChanged{Client: w.Acme, Settings: event.Settings{WebhookUserIDs: "external_id"}})
+	ada := w.Create(w.Acme, "ada", `{}`)
+	stop()
+	bob := w.Create(w.Acme, "bob", `{}`)
+	w.Match(w.Acme, ada, bob, 0.5)
+	w.Follow(projections.PublicEvents{})
+	list := func() ([]projections.PublicEvent, error) {
+		return projections.PublicEvents{Reader: w.Reader}.List(t.Context(), w.Acme, true, projections.PublicQuery{Page: readmodel.Page{Limit: 9}})
+	}
+	var found []projections.PublicEvent
+	var err error
+	testkit.Eventually(t, "the match is asked for", func() bool { found, err = list(); return err != nil || len(found) > 0 })
+	if !fault.Is(err, "stale") {
+		t.Errorf("told of somebody who is not known yet: %+v, %v", found, err)
+	}
+	names, err := projections.Users{Reader: w.Reader}.ExternalIDsOfAll(t.Context(), w.Acme, false, []id.User{bob, ada, bob}) // as a dispatcher asks
+	if !fault.Is(err, "stale") {
+		t.Errorf("who is not known yet counts as erased: %v, %v", names, err)
+	}
+	w.Follow(projections.Users{})
+	named := func(of string, erased bool) {
+		t.Helper()
+		testkit.Eventually(t, "the match names "+of, func() bool {
+			found, err = list()
+			return err == nil && len(found) == 1 && found[0].Erased == erased && strings.Contains(string(found[0].Body), `"matched_user_id":"`+of+`"`)
+		})
+	}
+	named("bob", false)
+	w.Erase(w.Acme, bob)
+	named(string(bob), true)
+}
