@@ -231,6 +231,10 @@ func TestARuleIsTriedOnThePast(t *testing.T) {
 	if got := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", rule)); got.Users != 5 || got.Members != 3 {
 		t.Errorf("then it named %+v", got)
 	}
+	reader := a.with(a.exchange(a.createAPIKey("read").RawKey))
+	wantProblem(t, http.StatusForbidden, "missing_scope", reader.send("POST", "/api/v1/rules/preview", rule))
+	auditor := a.addMember("auditor")
+	want[httpapi.RulePreview](t, http.StatusOK, auditor.send("POST", "/api/v1/rules/preview", rule))
 	state := want[httpapi.HistoryState](t, http.StatusOK, a.get(a.under("/history/state?kind=segments&at="+moment)))
 	if len(state.Data) != 1 || state.Data[0].Segment.Name != "Grown-ups" || *state.Data[0].Segment.Members != 3 {
 		t.Errorf("then there were %+v", state.Data)
