@@ -274,6 +274,57 @@ func TestARecoveryTakesNothingFromBefore(t *testing.T) {
 	}
 }
 
+func TestARecoveryTakesWhatDidNotArriveAndIsWantedAlone(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	choose := func(types ...string) {
+		r.apply(r.recorded(client, event.WebhookChanged{Webhook: webhook, WebhookAddress: event.At("http://a.example"), EventTypes: types}))
+	}
+	end := func(v verdict, e eventstore.Recorded) id.Event {
+		r.apply(e)
+		r.endAs(v, 1)
+		return e.ID
+	}
+	m := r.manual()
+	want := []id.Event{end(failed, r.match(client)), end(cancelled, r.match(client))}
+	end(delivered, r.match(client))
+	again := end(failed, r.match(client))
+	if _, err := m.Redeliver(t.Context(), client, webhook, deliveryOf(again, webhook), nil); err != nil {
+		t.Fatal(err)
+	}
+	r.endAs(delivered, 1)
+	choose(matchType, "clustering.failed")
+	end(failed, r.recorded(client, event.ClusteringFailed{Code: "too_few_users"}))
+	choose(matchType)
+	if _, err := m.Test(t.Context(), client, webhook, matchType, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.endAs(failed, 1)
+	_, alsoSubscribed := r.subscribe(client, "http://b.example", "")
+	r.apply(alsoSubscribed, r.match(client))
+	for _, j := range r.claim(1) {
+		v := delivered
+		if j.Webhook != webhook {
+			v = cancelled
+		}
+		r.note(v, j)
+	}
+	if got, err := m.Recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != len(want) {
+		t.Errorf("%+v, not %d, %v", got, len(want), err)
+	}
+	var got []id.Event
+	for _, j := range r.claim(10) {
+		got = append(got, j.Event)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the events %v are queued again, not %v", got, want)
+	}
+}
+
 func TestWhatNamesAnErasedUserIsRecoveredOnceAtMost(t *testing.T) {
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
