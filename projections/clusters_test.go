@@ -279,17 +279,22 @@ func TestWhatNeedsAttentionIsWhatNothingHasFollowed(t *testing.T) {
 	retired := event.RunScope{Layer: w.Define(w.Acme, "retired")}
 	fails(retired, "of a layer that was retired")
 	w.Layer(w.Acme, retired.Layer, event.ConsentLayerRetired{Layer: retired.Layer})
-	again, given := id.Next[id.Run](w.IDs), id.Next[id.Run](w.IDs)
-	drift := func(cluster id.Cluster, severity string) []event.Event {
-		state := event.ClusterState{Cluster: cluster, Layer: followed.Layer, Run: again, Distinctions: []event.Distinction{}}
+	w.Segment(w.Acme, event.SegmentRetired{Segment: id.Next[id.Segment](w.IDs)}) // of which nothing is here
+	before, again, given := id.Next[id.Run](w.IDs), id.Next[id.Run](w.IDs), id.Next[id.Run](w.IDs)
+	kept := func(run id.Run, cluster id.Cluster) event.ClusterKept {
+		state := event.ClusterState{Cluster: cluster, Layer: followed.Layer, Run: run, Distinctions: []event.Distinction{}}
+		return event.ClusterKept{ClusterState: state, Comparisons: []event.ClusterComparison{}}
+	}
+	drift := func(run id.Run, cluster id.Cluster, severity string) []event.Event {
 		return []event.Event{
-			event.ClusterFormed{ClusterState: state},
-			event.ClusterKept{ClusterState: state, Comparisons: []event.ClusterComparison{}},
-			event.ClusterDriftDetected{Cluster: cluster, Layer: followed.Layer, Run: again, Severity: severity, Causes: []event.DriftCause{}},
+			event.ClusterFormed{ClusterState: kept(run, cluster).ClusterState},
+			kept(run, cluster),
+			event.ClusterDriftDetected{Cluster: cluster, Layer: followed.Layer, Run: run, Severity: severity, Causes: []event.DriftCause{}},
 		}
 	}
-	w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, followed)), slices.Concat([]event.Event{event.ClusteringRequested{Run: again, Layer: followed.Layer, TraitPaths: []string{"age"}}},
-		drift("moderate", "moderate"), drift("major", "major"), drift("none", "none"), drift("retired", "major"),
+	w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, followed)), slices.Concat(
+		drift(before, "was drifting", "major"), []event.Event{event.ClusteringRequested{Run: again, Layer: followed.Layer, TraitPaths: []string{"age"}}, kept(again, "was drifting")},
+		drift(again, "moderate", "moderate"), drift(again, "major", "major"), drift(again, "none", "none"), drift(again, "retired", "major"),
 		[]event.Event{event.ClusterRetired{Cluster: "retired", Layer: followed.Layer, Run: again}})...)
 	w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, tried)), event.ClusteringRequested{Run: given, Layer: tried.Layer, TraitPaths: []string{"age"}},
 		event.ClusteringCancelled{Run: given, Layer: tried.Layer})

@@ -101,6 +101,17 @@ func (w *segmentFixture) applyPage(random *rand.Rand, page []eventstore.Record) 
 	}
 }
 
+// build has new rules judge everyone.
+func (w *segmentFixture) build() {
+	w.Helper()
+	for more := true; more; {
+		var err error
+		if more, _, err = w.model.Build(w.Context(), w.Acme); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
 // rows are those of the tables in a schema that follow from the log alone.
 func (w *segmentFixture) rows(tx interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -653,6 +664,7 @@ func TestAUserIsInASegmentForTheRuleThatCounts(t *testing.T) {
 	w.Segment(w.Acme, event.SegmentReady{Revision: 0})
 	w.Segment(w.Acme, event.SegmentChanged{Segment: segment, Name: "S", Rule: event.Private([]byte(`traits.n > 40`)), Refers: []id.Segment{}})
 	w.catchUp(random)
+	w.build()
 	for _, want := range []string{`traits.n > 20`, ""} {
 		found := projectionstest.Must[[]segments.SegmentOfUser](t)(w.model.OfUser(t.Context(), w.Acme, true, user))
 		got := ""
@@ -681,16 +693,22 @@ func TestMembersChangesAndSizesAreThoseOfTheRuleThatCounts(t *testing.T) {
 	w.clock = day.AddDate(0, 0, 1)
 	w.Create(w.Acme, "none", `{}`) // the day before is over
 	w.catchUp(random)
+	w.build() // the next rule has judged everyone, and does not count yet
 	found, _, place, err := w.model.Changes(t.Context(), w.Acme, true, segment, false, readmodel.Page{Limit: 10})
 	if err != nil || len(found) != 2 || found[0].User != both || found[1].ExternalID != "before" {
 		t.Errorf("the changes are %+v, %v", found, err)
 	}
-	w.Create(w.Acme, "next", `{"n":10}`)
+	next := w.Create(w.Acme, "next", `{"n":10}`)
 	w.Change(w.Acme, both, `{"n":60}`) // leaves by the next rule alone
 	w.catchUp(random)
 	members, _, err := w.model.Members(t.Context(), w.Acme, true, segment, readmodel.Page{Limit: 10})
 	if err != nil || len(members) != 2 || members[0].User != both || members[1].ExternalID != "before" {
 		t.Errorf("the members are %+v, %v", members, err)
+	}
+	of := projectionstest.Must[map[id.User]map[string]bool](t)(w.model.Of(t.Context(), w.Acme, true, []id.User{both, next}))
+	ofUser := projectionstest.Must[[]segments.SegmentOfUser](t)(w.model.OfUser(t.Context(), w.Acme, true, next))
+	if len(of) != 1 || !of[both][string(segment)] || len(ofUser) > 0 {
+		t.Errorf("the users are in %v, and the one whom the next rule names in %+v", of, ofUser)
 	}
 	asked := []segments.ChangesAfter{{Client: w.Acme, Segment: segment, After: place}}
 	if looked := projectionstest.Must[[]segments.Looked](t)(w.model.Changed(t.Context(), asked)); len(looked) != 1 || looked[0].Changed {
