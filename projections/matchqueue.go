@@ -179,7 +179,7 @@ const (
 	queueNextOfEveryone = `
 WITH next AS (
 	SELECT s.client, s.everyone_before, s.everyone_after, s.everyone_event FROM match_sweeps s
-	WHERE s.client = $3 AND s.enabled AND s.everyone_before <= (SELECT position FROM checkpoints WHERE name = $1)
+	WHERE s.client = $3 AND s.everyone_before <= (SELECT position FROM checkpoints WHERE name = $1)
 		AND NOT EXISTS (SELECT FROM quarantine h WHERE h.projection = $1 AND h.client = s.client)
 		AND (SELECT count(*) FROM (SELECT FROM match_queue q WHERE q.client = s.client LIMIT $2) waiting) < $2
 	FOR UPDATE
