@@ -25,6 +25,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/pgstore"
+	"kindred/eventstore/projector"
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/httpapi/idempotency"
@@ -140,8 +141,29 @@ const (
 	importSlices = 2
 	// limit: imports | batches of imports, and changes of 32 KiB or more, that wait to be appended, all clients | {importsWaiting} | 503 `busy`
 	importsWaiting = 1_024
+	// limit: imports | of these, appended before models have them that nobody reads | {aheadUnread} | the import or request waits
+	aheadUnread = 40
+	// limit: edge | requests that record more than 20 matches, which are appended and cannot be read yet | one a processor, {importSlices} at least, half of them of a client; the others wait, for each {importPatience} at most
+	// limit: edge | requests that wait to record more than 20 matches, all clients | {matchesWaiting}
+	matchesWaiting = 1_024
 	importPatience = 2 * time.Second
 )
+
+// slices are places for large appends of a type of event. Readers see them once the models
+// have them that want the type.
+func (a *App) slices(eventType string, waiting int) commands.Slices {
+	var models []projector.Projection
+	for _, model := range projections.All() {
+		if selective, ok := model.(projector.Selective); !ok || selective.Wants(eventType) {
+			models = append(models, model)
+		}
+	}
+	pressure := projector.Backpressure{Progress: a.Progress, Projections: models, Ahead: aheadUnread, Most: importPatience}
+	return commands.Slices{
+		Semaphore: &semaphore.Semaphore{Places: max(importSlices, runtime.GOMAXPROCS(0)), Half: true, Waiting: waiting},
+		Shown:     pressure.Follow,
+	}
+}
 
 // Commands wires what changes things.
 // Faults: building, busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
@@ -177,10 +199,7 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 			return nil
 		},
 	}
-	c.Slices = &semaphore.Semaphore{Places: max(importSlices, runtime.GOMAXPROCS(0)), Half: true, Waiting: importsWaiting}
-	c.Shown = func(ctx context.Context, at eventstore.Position) {
-		reader.Progress.Follow(ctx, projections.Users{}, at, importPatience)
-	}
+	c.Slices, c.MatchSlices = a.slices("end_user.created", importsWaiting), a.slices("match.computed", matchesWaiting)
 	matcher.Record, matcher.Logger = c.RecordTraitSchema, a.logger
 	a.populations = matcher
 	return c, nil

@@ -52,11 +52,10 @@ type Commands struct {
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
 	Revoked func(ctx context.Context, client id.Client, subject string, at time.Time) error
-	// Slices bounds how many batches of imports, and other appends as large, are made at a
-	// time; nil bounds nothing. Shown waits, for a moment at most, until readers see what
-	// stands at a position of the log.
-	Slices *semaphore.Semaphore
-	Shown  func(ctx context.Context, at eventstore.Position)
+	// Slices are the places of batches of imports, and of other appends as large; MatchSlices
+	// those of more matches of a request than one records that names no limit, so that no
+	// import keeps them waiting.
+	Slices, MatchSlices Slices
 	// Imported is told what came of each import, or part of one. Nil: nobody counts.
 	Imported    func(ImportReport)
 	Keys        Keys
@@ -72,6 +71,13 @@ type Commands struct {
 	Server func() int64
 
 	ledgers ledgers
+}
+
+// Slices bounds how many large appends are made at a time; its zero value bounds nothing.
+type Slices struct {
+	*semaphore.Semaphore
+	// Shown waits, for a moment at most, until readers see what stands at a position of the log.
+	Shown func(ctx context.Context, at eventstore.Position)
 }
 
 // Erasures remembers who was erased, as long as imports that were accepted before the
@@ -297,7 +303,7 @@ func attempt[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call,
 		if call.sliced || personal(events) < largeAppend {
 			_, err = appends()
 		} else {
-			err = c.slice(ctx, call.Client, appends)
+			err = c.slice(ctx, c.Slices, call.Client, appends)
 		}
 		if err != nil {
 			return Outcome{}, err

@@ -14,5 +14,5 @@ func (c *Commands) Waiting(client id.Client, campaign id.Campaign) int {
 
 // Slice appends as imports and large changes do.
 func (c *Commands) Slice(ctx context.Context, client id.Client, appends func() (eventstore.Position, error)) error {
-	return c.slice(ctx, client, appends)
+	return c.slice(ctx, c.Slices, client, appends)
 }

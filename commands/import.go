@@ -311,7 +311,7 @@ func creation(user id.User, external string, traits json.RawMessage) event.EndUs
 
 // slice applies a batch once the client has a place for it (Commands.slice).
 func (r *importing) slice(ctx context.Context, apply func() error) error {
-	return r.commands.slice(ctx, r.call.Client, func() (eventstore.Position, error) {
+	return r.commands.slice(ctx, r.commands.Slices, r.call.Client, func() (eventstore.Position, error) {
 		err := apply()
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -319,22 +319,22 @@ func (r *importing) slice(ctx context.Context, apply func() error) error {
 	})
 }
 
-// slice makes a large append once the client has a place for it. The place is given back
+// slice makes a large append once the client has one of the places for it. The place is given back
 // when readers see the append, so that a read of another client waits behind no more
 // appends than there are places.
-func (c *Commands) slice(ctx context.Context, client id.Client, appends func() (eventstore.Position, error)) error {
-	if c.Slices == nil {
+func (c *Commands) slice(ctx context.Context, places Slices, client id.Client, appends func() (eventstore.Position, error)) error {
+	if places.Semaphore == nil {
 		_, err := appends()
 		return err
 	}
 	owner := client.Owner()
-	if !c.Slices.Take(ctx, owner) {
+	if !places.Take(ctx, owner) {
 		return cmp.Or(ctx.Err(), errBusy("large changes"))
 	}
 	appended := false
 	defer func() {
 		if !appended { // it may have panicked
-			c.Slices.Give(owner)
+			places.Give(owner)
 		}
 	}()
 	at, err := appends()
@@ -343,8 +343,8 @@ func (c *Commands) slice(ctx context.Context, client id.Client, appends func() (
 	}
 	appended = true
 	go func() { // the next one is appended while the models take in this one
-		defer c.Slices.Give(owner)
-		c.Shown(context.WithoutCancel(ctx), at)
+		defer places.Give(owner)
+		places.Shown(context.WithoutCancel(ctx), at)
 	}()
 	return nil
 }

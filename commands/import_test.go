@@ -13,7 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/commands"
+	"kindred/domain/event"
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/panics"
 	"kindred/semaphore"
@@ -365,6 +367,14 @@ func TestAnImportReadsAheadByBytes(t *testing.T) {
 	})
 }
 
+// placesUntil are so many places for large appends, which readers see once shown is closed.
+func placesUntil(places int, shown <-chan struct{}) commands.Slices {
+	return commands.Slices{
+		Semaphore: &semaphore.Semaphore{Places: places, Half: true, Waiting: 8},
+		Shown:     func(context.Context, eventstore.Position) { <-shown },
+	}
+}
+
 // What others wrote stands behind two batches of a client's imports at most, however many it
 // streams: the next one is appended once the first can be read.
 func TestImportsAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
@@ -373,8 +383,7 @@ func TestImportsAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
 		_, acme := w.client(t, "ada@example.com")
 		_, bolt := w.client(t, "bob@example.com")
 		shown := make(chan struct{})
-		w.Slices = &semaphore.Semaphore{Places: 4, Half: true, Waiting: 8}
-		w.Shown = func(context.Context, eventstore.Position) { <-shown }
+		w.Slices = placesUntil(4, shown)
 		const batch = 512
 		for i, call := range []commands.Call{acme, acme, acme, bolt} {
 			var users []commands.Imported
@@ -402,7 +411,7 @@ func TestImportsAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
 
 // A request survives its panic, so that must not cost a place; who has gone is not told to try again.
 func TestAPlaceOfALargeChangeIsGivenBackWhateverEndsIt(t *testing.T) {
-	c := &commands.Commands{Slices: &semaphore.Semaphore{Places: 1, Waiting: 1}}
+	c := &commands.Commands{Slices: commands.Slices{Semaphore: &semaphore.Semaphore{Places: 1, Waiting: 1}}}
 	err := panics.Caught(func() error {
 		return c.Slice(t.Context(), "cli_acme", func() (eventstore.Position, error) { panic("appending") })
 	})
@@ -429,8 +438,7 @@ func TestLargeChangesAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		shown := make(chan struct{})
-		w.Slices = &semaphore.Semaphore{Places: 2, Half: true, Waiting: 8}
-		w.Shown = func(context.Context, eventstore.Position) { <-shown }
+		w.Slices = placesUntil(2, shown)
 		var done atomic.Int64
 		begin := func(change func() error) {
 			go func() {
@@ -473,6 +481,44 @@ func TestLargeChangesAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
 		report, err := w.ImportUsers(t.Context(), acme, "merge", lines([]commands.Imported{line("first", `{"age":5}`)}, nil))
 		if err != nil || report.Updated != 1 {
 			t.Errorf("the import: %+v, %v", report, err)
+		}
+	})
+}
+
+func TestManyMatchesAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFixture(t)
+		_, call := w.client(t, "ada@example.com")
+		for n := range 100 {
+			w.matcher.found = append(w.matcher.found, event.MatchComputed{MatchedUser: id.User(fmt.Sprintf("usr_%026d", n)), Score: .5})
+		}
+		shown := make(chan struct{})
+		w.MatchSlices = placesUntil(2, shown)
+		var done atomic.Int64
+		for i, of := range []struct {
+			limit int
+			done  int64
+		}{{20, 1}, {100, 2}, {100, 2}, {21, 2}, {20, 3}} {
+			external := fmt.Sprint("of", i)
+			if _, err := w.CreateUser(t.Context(), call, external, json.RawMessage(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				found, err := w.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: commands.UserRef("ext:" + external), Limit: of.limit, Record: true})
+				if err != nil || len(found.Matches) != of.limit {
+					t.Errorf("%d matches, %v", len(found.Matches), err)
+				}
+				done.Add(1)
+			}()
+			synctest.Wait()
+			if n := done.Load(); n != of.done {
+				t.Errorf("after request %d, %d are answered, not %d", i, n, of.done)
+			}
+		}
+		close(shown)
+		synctest.Wait()
+		if n := done.Load(); n != 5 {
+			t.Errorf("in the end %d are answered", n)
 		}
 	})
 }

@@ -367,7 +367,7 @@ func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Match
 		if err != nil {
 			return err
 		}
-		recorded, err := c.Log.Append(ctx, end, call.origin(), ids, chunk...)
+		recorded, err := c.appendMatches(ctx, call, end, ids, chunk)
 		if err != nil {
 			return err
 		}
@@ -379,6 +379,26 @@ func (c *Commands) completeMatches(ctx context.Context, call Call, answer *Match
 		}
 	}
 	return nil
+}
+
+// manyMatches are more than a request records that names no limit.
+const manyMatches = 21
+
+// appendMatches appends matches of a user. Many take a place of MatchSlices: what other clients
+// read stands behind them.
+func (c *Commands) appendMatches(ctx context.Context, call Call, of eventstore.StreamVersion, ids *id.Source, matches []event.Event) (
+	recorded []eventstore.Recorded, err error,
+) {
+	appends := func() (_ eventstore.Position, err error) {
+		recorded, err = c.Log.Append(ctx, of, call.origin(), ids, matches...)
+		return end(recorded), err
+	}
+	if len(matches) < manyMatches {
+		_, err = appends()
+	} else {
+		err = c.slice(ctx, c.MatchSlices, call.Client, appends)
+	}
+	return recorded, err
 }
 
 // missing returns the matches that were found and are not recorded yet, rounded, each with

@@ -30,7 +30,7 @@ const (
 	waits       = "?"                    // before the name of a projection, an announcement of that
 	// limit: requests | wait of a read for what was written | {maxWait} | 503 `stale`
 	maxWait = 2 * time.Second
-	// limit: imports | time after a read has waited, in which imports keep to what can be read | {waitedLately} | they go on as fast as they can
+	// limit: imports | time after a read has waited, in which imports and many matches keep to what can be read | {waitedLately} | they get further ahead, by a number of appends
 	waitedLately = 10 * time.Second
 )
 
@@ -58,6 +58,7 @@ type reached struct {
 	changed  chan struct{}
 	asked    chan struct{} // of capacity 1: somebody waits for the projection
 	waited   time.Time     // when a read last did, in any process; zero: never
+	moved    time.Time     // when it came to its position; zero: never
 	told     time.Time     // when the others were last told of reads that wait
 }
 
@@ -238,35 +239,6 @@ func (p *Progress) Reached(of Projection) (eventstore.Position, <-chan struct{})
 	return p.look(ID(of))
 }
 
-// Follow waits, for a while at most, until a projection is known to have passed a position,
-// where reads have waited for that projection lately: else nobody is ahead of it.
-func (p *Progress) Follow(ctx context.Context, of Projection, position eventstore.Position, most time.Duration) {
-	enough := time.NewTimer(most)
-	defer enough.Stop()
-	for p.awaited(ID(of)) {
-		at, changed := p.look(ID(of))
-		if at >= position {
-			return
-		}
-		p.Ask(of)
-		select {
-		case <-changed:
-		case <-enough.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// awaited says whether a read has waited for a projection lately.
-func (p *Progress) awaited(projectionID string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	waited := p.projection(projectionID).waited
-	return !waited.IsZero() && time.Since(waited) < waitedLately
-}
-
 func (p *Progress) look(projectionID string) (eventstore.Position, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -353,7 +325,7 @@ func (p *Progress) note(projectionID string, at eventstore.Position) {
 	if at <= r.position {
 		return
 	}
-	r.position = at
+	r.position, r.moved = at, time.Now() //nolint:forbidigo // measured on the process's monotonic clock
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
