@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -290,6 +291,40 @@ func TestNoAttemptGoesByASubscriptionThatWasReadTooLongAgo(t *testing.T) {
 	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
 	if o := w.attempt(t.Context(), jobs[1]); o.verdict != cancelled || len(old.got)+len(now.got) != 1 {
 		t.Errorf("%s after a pause, %d requests", o.verdict, len(old.got)+len(now.got))
+	}
+}
+
+// Where the database is slow each attempt finds its subscription read too long ago: a statement for
+// each would make it slower.
+func TestSubscriptionsThatWereReadTooLongAgoAreReadTogether(t *testing.T) {
+	r := newFixture(t, Config{})
+	rx := newReceiver(t, nil)
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 20)...)
+	var rounds []int
+	read := w.rereads.Answer
+	w.rereads.Answer = func(ctx context.Context, jobs []job) ([]job, error) {
+		if rounds = append(rounds, len(jobs)); len(rounds) == 1 {
+			testkit.Eventually(r.TB, "the others wait", func() bool { return w.rereads.Waits() == 19 })
+		}
+		return read(ctx, jobs)
+	}
+	var all sync.WaitGroup
+	for _, j := range r.claim(20) {
+		j.read = w.Now().Add(-freshFor)
+		all.Go(func() {
+			if o := w.attempt(t.Context(), j); o.verdict != delivered {
+				t.Errorf("%s: %s", o.verdict, o.err)
+			}
+		})
+	}
+	all.Wait()
+	if !slices.Equal(rounds[:2], []int{1, 19}) {
+		t.Errorf("read in rounds of %d", rounds)
 	}
 }
 

@@ -145,12 +145,12 @@ func TestAPauseEndsAChainThatIsOnItsWay(t *testing.T) {
 	})
 	webhook, set := r.controlled(client, rx.URL, event.EndpointControls{Ordered: true})
 	r.apply(set...)
-	r.apply(r.matches(client, rereadAhead+20)...)
+	r.apply(r.matches(client, rereadAtOnce+20)...)
 	d := r.replica(Config{})
 	now := d.Now
 	d.Now = func() time.Time { return now().Add(time.Duration(later.Load())) }
 	r.start(d)
-	r.ended("cancelled", rereadAhead+18)
+	r.ended("cancelled", rereadAtOnce+18)
 	if n := got.Load(); n != 2 {
 		t.Errorf("%d are attempted", n)
 	}

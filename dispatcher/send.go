@@ -136,14 +136,15 @@ func (w *worker) current(ctx context.Context, j job, at time.Time) (job, [][]byt
 		if w.Now().Sub(j.read) < freshFor {
 			return j, secrets, nil
 		}
-		again, read := []job{j}, w.Now()
-		if err = w.queue.reread(ctx, again, read); err != nil {
+		again, err := w.rereads.Ask(ctx, j)
+		if err != nil {
 			return j, nil, err
 		}
-		if j = again[0]; j.Cancelled {
+		before := j.read
+		if j = again; j.Cancelled {
 			return j, nil, nil
 		}
-		if !j.read.Equal(read) {
+		if j.read.Equal(before) {
 			return j, nil, errors.New("somebody else holds the delivery")
 		}
 	}

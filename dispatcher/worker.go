@@ -51,6 +51,7 @@ type worker struct {
 	look     chan struct{} // the queue has changed
 	wake     chan struct{} // a slot is free, or the scheduler knows of more work
 	outcomes *coalesce.Coalescer[outcome, struct{}]
+	rereads  *coalesce.Coalescer[job, job] // with their subscriptions as they are now
 	inFlight sync.WaitGroup
 
 	putBacks atomic.Int64 // since the log told of them
@@ -58,7 +59,7 @@ type worker struct {
 }
 
 func newWorker(d *Dispatcher, c Config) *worker {
-	return &worker{
+	w := &worker{
 		Dispatcher: d,
 		config:     c,
 		queue:      &queue{pool: d.Pool, control: cmp.Or(d.Control, d.Pool), lease: c.Lease},
@@ -71,6 +72,14 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		wake:       make(chan struct{}, 1),
 		telling:    rate.Sometimes{First: 1, Interval: putBackTold},
 	}
+	w.rereads = &coalesce.Coalescer[job, job]{
+		Most: rereadAtOnce, Waiting: c.FirstAttempts + c.Retries, Timeout: dbTimeout,
+		Answer: func(ctx context.Context, jobs []job) ([]job, error) {
+			again := slices.Clone(jobs)
+			return again, w.queue.reread(ctx, again, w.Now())
+		},
+	}
+	return w
 }
 
 // signal wakes the goroutine that waits on a channel of capacity 1.
@@ -218,9 +227,11 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 // limit: deliveries | time for which deliveries of an ordered endpoint are attempted before more is claimed | {chainFor}
 const chainFor = time.Second
 
-// rereadAhead is how many subscriptions of a chain are read again in one statement. Read
-// before each attempt, they would take longer than the attempts.
-const rereadAhead = 64
+// rereadAtOnce is how many subscriptions are read again in one statement: of a chain ahead,
+// since before each attempt it would take longer than the attempts; and else of attempts that
+// come together, as where the database is slow and a claim is old before it begins.
+// limit: deliveries | subscriptions that are read again in one statement | {rereadAtOnce}
+const rereadAtOnce = 64
 
 // deliverInOrder makes one attempt after the other, as long as each ends its delivery. The
 // rest goes back to the queue. The slot is free once all outcomes are noted.
@@ -234,7 +245,7 @@ func (w *worker) deliverInOrder(ctx context.Context, chain []job) {
 	for i, j := range chain {
 		if w.Now().Sub(j.read) >= freshFor/2 && !broken {
 			// Where it fails, the attempt itself reads again, and says what is wrong.
-			_ = w.queue.reread(ctx, chain[i:min(i+rereadAhead, len(chain))], w.Now())
+			_ = w.queue.reread(ctx, chain[i:min(i+rereadAtOnce, len(chain))], w.Now())
 			j = chain[i]
 		}
 		o := outcome{job: j, began: w.Now(), verdict: returned}
