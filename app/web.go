@@ -141,7 +141,7 @@ const (
 	importSlices = 2
 	// limit: imports | batches of imports, and changes of 32 KiB or more, that wait to be appended, all clients | {importsWaiting} | 503 `busy`
 	importsWaiting = 1_024
-	// limit: imports | of these, appended before models have them that nobody reads | {aheadUnread} | the import or request waits
+	// limit: imports | batches of imports, and changes of 32 KiB or more, by which a model may be behind that no read has waited for lately; as many requests of more than 20 matches | {aheadUnread} | the import or request waits
 	aheadUnread = 40
 	// limit: edge | requests that record more than 20 matches, which are appended and cannot be read yet | one a processor, {importSlices} at least, half of them of a client; the others wait, for each {importPatience} at most
 	// limit: edge | requests that wait to record more than 20 matches, all clients | {matchesWaiting}

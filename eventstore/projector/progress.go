@@ -30,7 +30,7 @@ const (
 	waits       = "?"                    // before the name of a projection, an announcement of that
 	// limit: requests | wait of a read for what was written | {maxWait} | 503 `stale`
 	maxWait = 2 * time.Second
-	// limit: imports | time after a read has waited, in which imports and many matches keep to what can be read | {waitedLately} | they get further ahead, by a number of appends
+	// limit: imports | time after a read has waited, in which imports and many matches keep to what can be read | {waitedLately} | a model may be 40 of them behind
 	waitedLately = 10 * time.Second
 )
 
