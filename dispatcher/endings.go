@@ -48,11 +48,12 @@ WITH taken AS (
 )
 SELECT count(*) FROM taken`
 
-	// Clients take turns, so that one whose batches fail keeps no other waiting.
+	// Clients take turns, and who comes first changes, so that those whose batches fail keep no
+	// other waiting, however many they are.
 	selectBatches = `
 SELECT id, client, webhook, day, endings, after FROM (
 	SELECT *, row_number() OVER (PARTITION BY client ORDER BY id) AS turn FROM dispatch_ending_batches) b
-ORDER BY turn, id LIMIT $1`
+ORDER BY turn, random() LIMIT $1`
 	// noteAfter keeps what a process noted that took over as this one lost its lock.
 	noteAfter   = `UPDATE dispatch_ending_batches SET after = coalesce(after, $3) WHERE client = $1 AND id = $2 RETURNING after`
 	deleteBatch = `DELETE FROM dispatch_ending_batches WHERE client = $1 AND id = $2`

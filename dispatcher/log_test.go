@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
@@ -125,6 +126,33 @@ func TestEndsThatCannotBeRecordedKeepNoOtherClientWaiting(t *testing.T) {
 	}))
 	if !errors.Is(err, errCrashed) || tried != 1 || recorded != 1 {
 		t.Errorf("%d ends of the other were recorded after %d tries: %v", recorded, tried, err)
+	}
+}
+
+func TestEndsOfManyClientsThatCannotBeRecordedKeepNoOtherWaiting(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	// The batches of as many clients as one call takes, all from before the other's.
+	r.exec(`INSERT INTO dispatch_ending_batches (client, webhook, day, endings)
+		SELECT 'cl_broken' || n, 'wh', current_date, '[]' FROM generate_series(1, $1) n`, maxBatches)
+	r.apply(subscribed, r.match(client))
+	r.endAs(delivered, 1)
+	recorded := 0
+	for range 10 { // each leaves out one of 51 clients
+		_, err := Endings{Pool: r.pool}.Record(t.Context(), endingsLog(func(_ context.Context, c id.Client, _ time.Time, e event.DeliveriesEnded) error {
+			if c != client {
+				return errCrashed
+			}
+			recorded += len(e.Deliveries)
+			return nil
+		}))
+		if !errors.Is(err, errCrashed) {
+			t.Fatal(err)
+		}
+	}
+	if recorded != 1 {
+		t.Errorf("%d ends of the other were recorded", recorded)
 	}
 }
 
@@ -438,6 +466,54 @@ func TestARepetitionIsAnsweredWhateverBecameOfTheSubscription(t *testing.T) {
 		if _, err := post("another key"); !fault.Is(err, "webhook_paused") {
 			t.Errorf("another request: %s, %v", what, err)
 		}
+	}
+}
+
+func TestTheSameRequestManyTimesAtOnceMakesOneDelivery(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	m := r.manual()
+	var made [8]Delivery
+	var group errgroup.Group
+	for i := range made {
+		group.Go(func() (err error) {
+			made[i], err = m.Test(t.Context(), client, webhook, matchType, []string{"a key"})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range made {
+		if d.ID != made[0].ID {
+			t.Errorf("%s and %s were made", made[0].ID, d.ID)
+		}
+	}
+}
+
+func TestATestThatIsSentAgainCountsAsATest(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	match := r.match(client)
+	r.apply(subscribed, match)
+	m := r.manual()
+	first, err := m.Test(t.Context(), client, webhook, matchType, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n < maxTests; n++ {
+		if _, err := m.Redeliver(t.Context(), client, webhook, first.ID, nil); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if _, err := m.Redeliver(t.Context(), client, webhook, first.ID, nil); !fault.Is(err, "too_many_tests") {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := m.Redeliver(t.Context(), client, webhook, deliveryOf(match.ID, webhook), nil); err != nil {
+		t.Errorf("an event that happened: %v", err)
 	}
 }
 

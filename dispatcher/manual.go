@@ -46,11 +46,16 @@ func errPaused() error {
 	return fault.New(fault.Conflict, "webhook_paused", "The subscription is paused and receives nothing. Set its status to active first.")
 }
 
-// once makes a delivery, unless the same request has made it before. What insert looks up in
-// the queue is planned afresh, since find is in the same transaction.
+const lockDelivery = `SELECT pg_advisory_xact_lock(hashtextextended('kindred delivery by hand ' || $1, 0))`
+
+// once makes a delivery, unless the same request has made it before, or makes it just now. What
+// insert looks up in the queue is planned afresh, since find is in the same transaction.
 func (m Manual) once(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, insert func(pgx.Tx) (int64, error)) (Delivery, error) {
 	var made bool
 	err := pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockDelivery, delivery); err != nil {
+			return err
+		}
 		if _, err := find(ctx, tx, client, webhook, delivery); !errors.Is(err, errUnknown) {
 			made = err == nil
 			return err
@@ -92,7 +97,7 @@ SELECT count(*), coalesce(min(queued_at) + $2::interval - now(), $2::interval) F
 	UNION ALL
 	SELECT queued_at FROM dispatch_deliveries WHERE client = $1 AND test AND queued_at > now() - $2::interval
 ) q`
-	// limit: webhooks | test events of a client | {maxTests} in {testsTime} (429 `too_many_tests`)
+	// limit: webhooks | test events of a client, sent again or not | {maxTests} in {testsTime} (429 `too_many_tests`)
 	maxTests  = 20 // of a client in testsTime: each is a request to a host of its choice
 	testsTime = time.Minute
 )
@@ -163,9 +168,9 @@ SELECT count(*) FROM made`
 
 // Redeliver sends a delivery once more, whatever became of it, under an id of its own; its
 // webhook-id stays the event's. An event that occurred while the webhook was paused has no
-// delivery, so it cannot be sent again.
-// Faults: building, delivery_unknown, event_type_not_subscribed, quarantined, stale, webhook_paused,
-// webhook_unknown.
+// delivery, so it cannot be sent again. A test that is sent again counts as a test.
+// Faults: building, delivery_unknown, event_type_not_subscribed, quarantined, stale, too_many_tests,
+// webhook_paused, webhook_unknown.
 func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (Delivery, error) {
 	s, err := m.state(ctx, client, webhook, false)
 	if err != nil {
@@ -183,6 +188,11 @@ func (m Manual) Redeliver(ctx context.Context, client id.Client, webhook id.Webh
 		if !first.Test && !slices.Contains(s.eventTypes, first.EventType) {
 			return 0, fault.New(fault.Conflict, "event_type_not_subscribed",
 				"The subscription does not name %s any more. Add it to its event_types first.", first.EventType)
+		}
+		if first.Test {
+			if err := limitTests(ctx, tx, client); err != nil {
+				return 0, err
+			}
 		}
 		err = tx.QueryRow(ctx, insertRedelivery, client, webhook, delivery, again, eventstore.TraceOf(ctx)).Scan(&n)
 		return n, err

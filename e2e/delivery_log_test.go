@@ -169,6 +169,8 @@ func TestDeliveryLog(t *testing.T) {
 		if after, err := strconv.Atoi(refused.Header.Get("Retry-After")); err != nil || after < 1 || after > 60 {
 			t.Errorf("Retry-After %q", refused.Header.Get("Retry-After"))
 		}
+		sent := p.settled(t, hook, "delivered", 20)[0]
+		wantProblem(t, http.StatusTooManyRequests, "too_many_tests", p.sendTo("POST", path+"/deliveries/"+string(sent.ID)+"/redeliver", nil))
 	})
 
 	t.Run("what is not subscribed to any more is not sent, and not recovered", func(t *testing.T) {

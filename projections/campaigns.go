@@ -211,7 +211,8 @@ func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Imp
 
 // A quarantined client's campaigns stay due here after they have been advanced. Those of
 // a sandbox are due by its clock. Clients take turns: however many of one are due at once,
-// as at midnight, the first of each other comes among the first.
+// as at midnight, the first of each other comes among the first. Who comes first changes, so
+// that campaigns which cannot be advanced keep no other waiting.
 const dueCampaigns = `
 SELECT c.client, c.id FROM (
 	SELECT c.client, c.id, c.due, row_number() OVER (PARTITION BY c.client ORDER BY c.due) AS turn FROM (
@@ -221,7 +222,7 @@ SELECT c.client, c.id FROM (
 			SELECT c.client, c.id, c.due FROM campaigns c WHERE c.client = k.client AND c.due > $1 AND c.due <= $1 + k.ahead OFFSET 0) c
 	) c
 ) c LEFT JOIN quarantine q ON q.projection = $3 AND q.client = c.client
-ORDER BY q.client IS NOT NULL, c.turn, c.due LIMIT $2`
+ORDER BY q.client IS NOT NULL, c.turn, random() LIMIT $2`
 
 // Due returns campaigns whose time to start or to end has come, at most limit,
 // and whose they are, of all clients in turn, those of quarantined ones only where there

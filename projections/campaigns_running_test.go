@@ -165,6 +165,11 @@ func TestAClientWithManyDueCampaignsOrWhoseCannotBeFollowedKeepsBackNobodyElse(t
 	if found := due(10); len(found) != 4 {
 		t.Errorf("due are %v, not all four", found)
 	}
+	for tries := 1; due(1)[late] != w.Bolt; tries++ {
+		if tries == 100 {
+			t.Fatal("where the first cannot be advanced, the other client's is never due")
+		}
+	}
 	if _, err := w.Pool.Exec(t.Context(), `INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, '', '', '')`,
 		projector.ID(campaigns), string(w.Acme)); err != nil {
 		t.Fatal(err)

@@ -110,8 +110,8 @@ func (m ManualDeliveries) Test(ctx context.Context, client id.Client, webhook id
 }
 
 // Redeliver implements [writeapi.Deliveries].
-// Faults: building, delivery_unknown, event_type_not_subscribed, quarantined, stale, webhook_paused,
-// webhook_unknown.
+// Faults: building, delivery_unknown, event_type_not_subscribed, quarantined, stale, too_many_tests,
+// webhook_paused, webhook_unknown.
 func (m ManualDeliveries) Redeliver(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, seed []string) (httpapi.Delivery, error) {
 	made, err := m.Manual.Redeliver(ctx, client, webhook, delivery, seed)
 	return deliveryBody(made), err

@@ -490,7 +490,8 @@ class AsyncWebhooksAPI:
         """Send a delivery again.
 
         Sends the same body once more, whatever became of the first, under a delivery id of its own.
-        A paused subscription refuses (409 `webhook_paused`).
+        A paused subscription refuses (409 `webhook_paused`). A test that is sent again counts as a
+        test (429 `too_many_tests`).
 
         ``POST
         /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver``
@@ -526,7 +527,7 @@ class AsyncWebhooksAPI:
         Delivers an event that never happened, of any type of the catalog: signed, retried and
         logged as all others are, with `"test": true` in its body, the header `X-Kindred-Test: true`
         and made-up ids. A paused subscription refuses (409 `webhook_paused`), and a client sends at
-        most 20 a minute (429 `too_many_tests`).
+        most 20 a minute (429 `too_many_tests`), those counted that are sent again.
 
         ``POST /api/v1/clients/{client_id}/webhooks/{webhook_id}/test``
         """
