@@ -2429,7 +2429,7 @@ type ClusteringRun struct {
 	// Users Users in the clusters of a completed run.
 	Users *int `json:"users,omitempty"`
 
-	// Verdict Whether the clusters of a completed run are more than a run finds where there are none. It comes within a minute after the run; absent until then.
+	// Verdict Whether the clusters of a completed run are more than a run finds where there are none. It comes within a minute or two after the run; absent until then.
 	Verdict *RunVerdict `json:"verdict,omitempty"`
 }
 
@@ -2683,7 +2683,7 @@ type Delivery struct {
 	// RedeliveryOf The delivery that this one repeats, after a redelivery or a recovery.
 	RedeliveryOf *string `json:"redelivery_of"`
 
-	// Status `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its user was erased.
+	// Status `dropped` after the last retry has failed; `cancelled` by a pause, a removal, a choice of other types, or because its user was erased.
 	Status DeliveryStatus `json:"status"`
 
 	// Test Of an event that was made up for a test.
@@ -2767,7 +2767,7 @@ type DeliveryCluster struct {
 
 // DeliveryCounts How deliveries ended.
 type DeliveryCounts struct {
-	// Cancelled Given up, since their webhook was paused, removed or changed.
+	// Cancelled Given up, since their webhook was paused, removed or changed, or their user erased.
 	//
 	// Example: 0
 	Cancelled int64 `json:"cancelled"`
@@ -2808,7 +2808,7 @@ type DeliveryList struct {
 	Skipped int64 `json:"skipped"`
 }
 
-// DeliveryStatus `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its user was erased.
+// DeliveryStatus `dropped` after the last retry has failed; `cancelled` by a pause, a removal, a choice of other types, or because its user was erased.
 type DeliveryStatus string
 
 // DeliveryTime When it happened, in UTC with microseconds.
@@ -3173,7 +3173,7 @@ type HistoryPersonal struct {
 	// Network Where a member logged in from: an IPv4 address, or the /64 of an IPv6 one.
 	Network *string `json:"network,omitempty"`
 
-	// Note A campaign's name, a reason, or other free text.
+	// Note Free text.
 	Note *string `json:"note,omitempty"`
 
 	// Profile What a later run compares a cluster with, JSON as text.
@@ -3933,7 +3933,7 @@ type NewMember struct {
 	// Example: ada@example.com
 	Email Email `json:"email"`
 
-	// Password At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and with whatever digits and signs behind.
+	// Password At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and however spaced; below 16 bytes, at least three different characters.
 	//
 	// Example: correct horse battery staple
 	Password NewPassword `json:"password"`
@@ -3942,7 +3942,7 @@ type NewMember struct {
 	Role Role `json:"role"`
 }
 
-// NewPassword At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and with whatever digits and signs behind.
+// NewPassword At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and however spaced; below 16 bytes, at least three different characters.
 //
 // Example: correct horse battery staple
 type NewPassword = string
@@ -4072,7 +4072,7 @@ type PasswordChange struct {
 	// Example: correct horse battery
 	Current string `json:"current"`
 
-	// New At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and with whatever digits and signs behind.
+	// New At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and however spaced; below 16 bytes, at least three different characters.
 	//
 	// Example: correct horse battery staple
 	New NewPassword `json:"new"`
@@ -4346,7 +4346,7 @@ type RulePreview struct {
 	// Example: 4210
 	Users int `json:"users"`
 
-	// Warnings What of the rule seems not to be meant: paths that nobody has of whom traits were learnt, or who was judged, and values of another type than was learnt. A rule is refused for none of these, as it may be there before its data.
+	// Warnings What of the rule seems not to be meant: paths that nobody has of whom traits were learnt, or who was judged, values of another type than was learnt, and dates that are no time to a rule. A rule is refused for none of these, as it may be there before its data.
 	Warnings []RuleWarning `json:"warnings"`
 }
 
@@ -4443,14 +4443,14 @@ type RunQuality struct {
 // RunStatus `failed` left no clusters: `error_code` says why.
 type RunStatus string
 
-// RunVerdict Whether the clusters of a completed run are more than a run finds where there are none. It comes within a minute after the run; absent until then.
+// RunVerdict Whether the clusters of a completed run are more than a run finds where there are none. It comes within a minute or two after the run; absent until then.
 type RunVerdict struct {
 	// Agreement How alike three runs at other seeds divide the users, the least (the adjusted Rand index): 1 is the same, 0 what chance brings about; `groups` is said from 0.95. Absent where users divide no better than one crowd.
 	//
 	// Example: 0.99
 	Agreement *float64 `json:"agreement,omitempty"`
 
-	// Cloud The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters at which the users stand out most.
+	// Cloud The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the number of clusters at which the users stand out most.
 	Cloud *VerdictComparison `json:"cloud,omitempty"`
 
 	// Explanation The verdict in words.
@@ -4466,7 +4466,7 @@ type RunVerdict struct {
 	// Example: cancelled
 	Reason *string `json:"reason,omitempty"`
 
-	// Shuffled The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters at which the users stand out most.
+	// Shuffled The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the number of clusters at which the users stand out most.
 	Shuffled *VerdictComparison `json:"shuffled,omitempty"`
 
 	// Users How many users were looked at.
@@ -4868,7 +4868,7 @@ type SignupRequest struct {
 	// Example: ada@example.com
 	Email Email `json:"email"`
 
-	// Password At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and with whatever digits and signs behind.
+	// Password At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail address, its part before the @ or the company's name, in whatever case and however spaced; below 16 bytes, at least three different characters.
 	//
 	// Example: correct horse battery staple
 	Password NewPassword `json:"password"`
@@ -5490,7 +5490,7 @@ type UserSegments struct {
 	UserID UserID `json:"user_id"`
 }
 
-// VerdictComparison The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters at which the users stand out most.
+// VerdictComparison The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the number of clusters at which the users stand out most.
 type VerdictComparison struct {
 	// Expected The mean of the made-up crowds.
 	//

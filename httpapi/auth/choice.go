@@ -23,7 +23,7 @@ var common = sync.OnceValue(func() map[string]bool {
 
 const (
 	minPassword = 8 // bytes
-	// limit: client | password | {minPassword} to {maxPassword} bytes | 422 `invalid`
+	// limit: client | password | {minPassword} characters to {maxPassword} bytes | 422 `invalid`
 	maxPassword = 1024 // bytes
 )
 

@@ -3212,7 +3212,7 @@ type ClusteringRun struct {
 	// Users in the clusters of a completed run.
 	Users *int64 `json:"users,omitzero"`
 	// Whether the clusters of a completed run are more than a run finds where there are none. It comes
-	// within a minute after the run; absent until then.
+	// within a minute or two after the run; absent until then.
 	Verdict *RunVerdict `json:"verdict,omitzero"`
 }
 
@@ -3378,8 +3378,8 @@ type Delivery struct {
 	OccurredAt time.Time `json:"occurred_at"`
 	// The delivery that this one repeats, after a redelivery or a recovery.
 	RedeliveryOf *string `json:"redelivery_of"`
-	// `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its
-	// user was erased.
+	// `dropped` after the last retry has failed; `cancelled` by a pause, a removal, a choice of other
+	// types, or because its user was erased.
 	Status DeliveryStatus `json:"status"`
 	// Of an event that was made up for a test.
 	Test bool `json:"test"`
@@ -3433,7 +3433,7 @@ type DeliveryCluster struct {
 
 // DeliveryCounts: How deliveries ended.
 type DeliveryCounts struct {
-	// Given up, since their webhook was paused, removed or changed.
+	// Given up, since their webhook was paused, removed or changed, or their user erased.
 	Cancelled int64 `json:"cancelled"`
 	// Never accepted.
 	Dropped int64 `json:"dropped"`
@@ -3453,8 +3453,8 @@ type DeliveryList struct {
 	Skipped int64 `json:"skipped"`
 }
 
-// DeliveryStatus: `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or
-// because its user was erased.
+// DeliveryStatus: `dropped` after the last retry has failed; `cancelled` by a pause, a removal, a
+// choice of other types, or because its user was erased.
 type DeliveryStatus string
 
 const (
@@ -3774,7 +3774,7 @@ type HistoryPersonal struct {
 	ExternalID *string `json:"external_id,omitzero"`
 	// Where a member logged in from: an IPv4 address, or the /64 of an IPv6 one.
 	Network *string `json:"network,omitzero"`
-	// A campaign's name, a reason, or other free text.
+	// Free text.
 	Note *string `json:"note,omitzero"`
 	// What a later run compares a cluster with, JSON as text.
 	Profile *string `json:"profile,omitzero"`
@@ -4247,8 +4247,8 @@ type NewMember struct {
 	// An e-mail address.
 	Email string `json:"email"`
 	// At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
-	// address, its part before the @ or the company's name, in whatever case and with whatever digits
-	// and signs behind.
+	// address, its part before the @ or the company's name, in whatever case and however spaced; below
+	// 16 bytes, at least three different characters.
 	Password string `json:"password"`
 	// `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
 	// reads, the history, its proofs and states of the past too.
@@ -4354,8 +4354,8 @@ type PasswordChange struct {
 	// The password that you have.
 	Current string `json:"current"`
 	// At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
-	// address, its part before the @ or the company's name, in whatever case and with whatever digits
-	// and signs behind.
+	// address, its part before the @ or the company's name, in whatever case and however spaced; below
+	// 16 bytes, at least three different characters.
 	New string `json:"new"`
 }
 
@@ -4552,8 +4552,8 @@ type RulePreview struct {
 	// sample was judged.
 	Users int64 `json:"users"`
 	// What of the rule seems not to be meant: paths that nobody has of whom traits were learnt, or who
-	// was judged, and values of another type than was learnt. A rule is refused for none of these, as
-	// it may be there before its data.
+	// was judged, values of another type than was learnt, and dates that are no time to a rule. A rule
+	// is refused for none of these, as it may be there before its data.
 	Warnings []RuleWarning `json:"warnings"`
 }
 
@@ -4622,7 +4622,7 @@ const (
 )
 
 // RunVerdict: Whether the clusters of a completed run are more than a run finds where there are
-// none. It comes within a minute after the run; absent until then.
+// none. It comes within a minute or two after the run; absent until then.
 type RunVerdict struct {
 	// The verdict in words.
 	Explanation string `json:"explanation"`
@@ -4636,14 +4636,14 @@ type RunVerdict struct {
 	// better than one crowd.
 	Agreement *float64 `json:"agreement,omitzero"`
 	// The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
-	// trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
-	// at which the users stand out most.
+	// trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the
+	// number of clusters at which the users stand out most.
 	Cloud *VerdictComparison `json:"cloud,omitzero"`
 	// Of `unknown`, why; `superseded` where another run was requested meanwhile.
 	Reason *string `json:"reason,omitzero"`
 	// The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
-	// trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
-	// at which the users stand out most.
+	// trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the
+	// number of clusters at which the users stand out most.
 	Shuffled *VerdictComparison `json:"shuffled,omitzero"`
 	// How many users were looked at.
 	Users *int64 `json:"users,omitzero"`
@@ -4916,8 +4916,8 @@ type SignupRequest struct {
 	// An e-mail address.
 	Email string `json:"email"`
 	// At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
-	// address, its part before the @ or the company's name, in whatever case and with whatever digits
-	// and signs behind.
+	// address, its part before the @ or the company's name, in whatever case and however spaced; below
+	// 16 bytes, at least three different characters.
 	Password string `json:"password"`
 }
 
@@ -5393,8 +5393,8 @@ type UserSegments struct {
 }
 
 // VerdictComparison: The users beside 39 crowds that were made up so that there are no groups:
-// `shuffled` has each trait dealt out anew; `cloud` keeps how numbers go together. It tells of the
-// number of clusters at which the users stand out most.
+// `shuffled` has each trait dealt out anew; `cloud` keeps how traits go together, but gradually. It
+// tells of the number of clusters at which the users stand out most.
 type VerdictComparison struct {
 	// The mean of the made-up crowds.
 	Expected float64 `json:"expected"`

@@ -136,7 +136,7 @@ func (e environ) verifyModels(ctx context.Context, f *app.App, names []string, p
 }
 
 // maxDifferences bounds what is printed of a read model that is wrong all over.
-// limit: tools | differences that `projections compare` prints | {maxDifferences}
+// limit: tools | differences that `projections verify` prints | {maxDifferences}
 const maxDifferences = 100
 
 // printDifferences prints in what a read model differs from another: rows that

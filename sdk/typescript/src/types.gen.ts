@@ -959,7 +959,7 @@ export interface ClusteringRun {
   users?: number;
   /**
    * Whether the clusters of a completed run are more than a run finds where there are none. It
-   * comes within a minute after the run; absent until then.
+   * comes within a minute or two after the run; absent until then.
    */
   verdict?: RunVerdict;
 }
@@ -1118,8 +1118,8 @@ export interface Delivery {
   /** The delivery that this one repeats, after a redelivery or a recovery. */
   redelivery_of: string | null;
   /**
-   * `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its
-   * user was erased.
+   * `dropped` after the last retry has failed; `cancelled` by a pause, a removal, a choice of other
+   * types, or because its user was erased.
    */
   status: DeliveryStatus;
   /** Of an event that was made up for a test. */
@@ -1174,7 +1174,7 @@ export interface DeliveryCluster {
 
 /** How deliveries ended. */
 export interface DeliveryCounts {
-  /** Given up, since their webhook was paused, removed or changed. */
+  /** Given up, since their webhook was paused, removed or changed, or their user erased. */
   cancelled: number;
   /** Never accepted. */
   dropped: number;
@@ -1194,8 +1194,8 @@ export interface DeliveryList {
 }
 
 /**
- * `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its user
- * was erased.
+ * `dropped` after the last retry has failed; `cancelled` by a pause, a removal, a choice of other
+ * types, or because its user was erased.
  */
 export type DeliveryStatus = "pending" | "delivered" | "dropped" | "cancelled";
 
@@ -1451,7 +1451,7 @@ export interface HistoryPersonal {
   external_id?: string;
   /** Where a member logged in from: an IPv4 address, or the /64 of an IPv6 one. */
   network?: string;
-  /** A campaign's name, a reason, or other free text. */
+  /** Free text. */
   note?: string;
   /** What a later run compares a cluster with, JSON as text. */
   profile?: string;
@@ -1961,8 +1961,8 @@ export interface NewMember {
   email: string;
   /**
    * At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
-   * address, its part before the @ or the company's name, in whatever case and with whatever digits
-   * and signs behind.
+   * address, its part before the @ or the company's name, in whatever case and however spaced;
+   * below 16 bytes, at least three different characters.
    */
   password: string;
   /**
@@ -2086,8 +2086,8 @@ export interface PasswordChange {
   current: string;
   /**
    * At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
-   * address, its part before the @ or the company's name, in whatever case and with whatever digits
-   * and signs behind.
+   * address, its part before the @ or the company's name, in whatever case and however spaced;
+   * below 16 bytes, at least three different characters.
    */
   new: string;
 }
@@ -2265,8 +2265,8 @@ export interface RulePreview {
   users: number;
   /**
    * What of the rule seems not to be meant: paths that nobody has of whom traits were learnt, or
-   * who was judged, and values of another type than was learnt. A rule is refused for none of
-   * these, as it may be there before its data.
+   * who was judged, values of another type than was learnt, and dates that are no time to a rule. A
+   * rule is refused for none of these, as it may be there before its data.
    */
   warnings: Array<RuleWarning>;
 }
@@ -2331,7 +2331,7 @@ export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancel
 
 /**
  * Whether the clusters of a completed run are more than a run finds where there are none. It comes
- * within a minute after the run; absent until then.
+ * within a minute or two after the run; absent until then.
  */
 export interface RunVerdict {
   /** The verdict in words. */
@@ -2351,16 +2351,16 @@ export interface RunVerdict {
   agreement?: number;
   /**
    * The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
-   * trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
-   * at which the users stand out most.
+   * trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the
+   * number of clusters at which the users stand out most.
    */
   cloud?: VerdictComparison;
   /** Of `unknown`, why; `superseded` where another run was requested meanwhile. */
   reason?: "cancelled" | "superseded" | "consent_layer_gone" | "segment_gone" | "not_enough_users" | "no_usable_traits" | "too_few_distinct" | "time_or_memory_limit" | "internal";
   /**
    * The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
-   * trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
-   * at which the users stand out most.
+   * trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the
+   * number of clusters at which the users stand out most.
    */
   shuffled?: VerdictComparison;
   /** How many users were looked at. */
@@ -2620,8 +2620,8 @@ export interface SignupRequest {
   email: string;
   /**
    * At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
-   * address, its part before the @ or the company's name, in whatever case and with whatever digits
-   * and signs behind.
+   * address, its part before the @ or the company's name, in whatever case and however spaced;
+   * below 16 bytes, at least three different characters.
    */
   password: string;
 }
@@ -3067,8 +3067,8 @@ export interface UserSegments {
 
 /**
  * The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
- * trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
- * at which the users stand out most.
+ * trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the number
+ * of clusters at which the users stand out most.
  */
 export interface VerdictComparison {
   /** The mean of the made-up crowds. */

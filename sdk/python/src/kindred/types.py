@@ -973,7 +973,7 @@ class ClusteringRun(TypedDict):
     # Users in the clusters of a completed run.
     users: NotRequired[int]
     # Whether the clusters of a completed run are more than a run finds where there are none. It
-    # comes within a minute after the run; absent until then.
+    # comes within a minute or two after the run; absent until then.
     verdict: NotRequired[RunVerdict]
 
 
@@ -1119,8 +1119,8 @@ class Delivery(TypedDict):
     occurred_at: str
     # The delivery that this one repeats, after a redelivery or a recovery.
     redelivery_of: str | None
-    # `dropped` after the last retry has failed; `cancelled` by a pause, a removal, or because its
-    # user was erased.
+    # `dropped` after the last retry has failed; `cancelled` by a pause, a removal, a choice of
+    # other types, or because its user was erased.
     status: DeliveryStatus
     # Of an event that was made up for a test.
     test: bool
@@ -1174,7 +1174,7 @@ class DeliveryCluster(TypedDict):
 
 class DeliveryCounts(TypedDict):
     """How deliveries ended."""
-    # Given up, since their webhook was paused, removed or changed.
+    # Given up, since their webhook was paused, removed or changed, or their user erased.
     cancelled: int
     # Never accepted.
     dropped: int
@@ -1402,7 +1402,7 @@ class HistoryPersonal(TypedDict):
     external_id: NotRequired[str]
     # Where a member logged in from: an IPv4 address, or the /64 of an IPv6 one.
     network: NotRequired[str]
-    # A campaign's name, a reason, or other free text.
+    # Free text.
     note: NotRequired[str]
     # What a later run compares a cluster with, JSON as text.
     profile: NotRequired[str]
@@ -1879,8 +1879,8 @@ class NewMember(TypedDict):
     # An e-mail address.
     email: str
     # At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
-    # address, its part before the @ or the company's name, in whatever case and with whatever
-    # digits and signs behind.
+    # address, its part before the @ or the company's name, in whatever case and however spaced;
+    # below 16 bytes, at least three different characters.
     password: str
     # `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor`
     # reads, the history, its proofs and states of the past too.
@@ -1979,8 +1979,8 @@ class PasswordChange(TypedDict):
     # The password that you have.
     current: str
     # At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
-    # address, its part before the @ or the company's name, in whatever case and with whatever
-    # digits and signs behind.
+    # address, its part before the @ or the company's name, in whatever case and however spaced;
+    # below 16 bytes, at least three different characters.
     new: str
 
 
@@ -2131,8 +2131,8 @@ class RulePreview(TypedDict):
     # sample was judged.
     users: int
     # What of the rule seems not to be meant: paths that nobody has of whom traits were learnt, or
-    # who was judged, and values of another type than was learnt. A rule is refused for none of
-    # these, as it may be there before its data.
+    # who was judged, values of another type than was learnt, and dates that are no time to a rule.
+    # A rule is refused for none of these, as it may be there before its data.
     warnings: list[RuleWarning]
 
 
@@ -2191,7 +2191,7 @@ class RunQuality(TypedDict):
 
 class RunVerdict(TypedDict):
     """Whether the clusters of a completed run are more than a run finds where there are none. It comes
-    within a minute after the run; absent until then.
+    within a minute or two after the run; absent until then.
     """
     # The verdict in words.
     explanation: str
@@ -2205,14 +2205,14 @@ class RunVerdict(TypedDict):
     # no better than one crowd.
     agreement: NotRequired[float]
     # The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
-    # trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of
-    # clusters at which the users stand out most.
+    # trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the
+    # number of clusters at which the users stand out most.
     cloud: NotRequired[VerdictComparison]
     # Of `unknown`, why; `superseded` where another run was requested meanwhile.
     reason: NotRequired[Literal["cancelled", "superseded", "consent_layer_gone", "segment_gone", "not_enough_users", "no_usable_traits", "too_few_distinct", "time_or_memory_limit", "internal"]]
     # The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
-    # trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of
-    # clusters at which the users stand out most.
+    # trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the
+    # number of clusters at which the users stand out most.
     shuffled: NotRequired[VerdictComparison]
     # How many users were looked at.
     users: NotRequired[int]
@@ -2444,8 +2444,8 @@ class SignupRequest(TypedDict):
     # An e-mail address.
     email: str
     # At least 8 characters, at most 1024 bytes. Not one of the commonest passwords, nor the e-mail
-    # address, its part before the @ or the company's name, in whatever case and with whatever
-    # digits and signs behind.
+    # address, its part before the @ or the company's name, in whatever case and however spaced;
+    # below 16 bytes, at least three different characters.
     password: str
 
 
@@ -2851,8 +2851,8 @@ class UserSegments(TypedDict):
 
 class VerdictComparison(TypedDict):
     """The users beside 39 crowds that were made up so that there are no groups: `shuffled` has each
-    trait dealt out anew; `cloud` keeps how numbers go together. It tells of the number of clusters
-    at which the users stand out most.
+    trait dealt out anew; `cloud` keeps how traits go together, but gradually. It tells of the
+    number of clusters at which the users stand out most.
     """
     # The mean of the made-up crowds.
     expected: float
