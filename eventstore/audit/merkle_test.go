@@ -135,6 +135,10 @@ func TestEveryProofHoldsAndNoOther(t *testing.T) {
 			refused("another beginning", []string{signed(client, from, audit.Hash{})}, audit.ErrProof, func(*audit.Proof) {})
 			refused("no beginning", nil, audit.ErrNoHead, func(*audit.Proof) {})
 			refused("the beginning of another client", []string{signed("cli_14hk8ls48pkqs04hk8ls48pkqs", from, roots[from])}, audit.ErrNoHead, func(*audit.Proof) {})
+			refused("nothing of the head that was kept", kept, audit.ErrNoHead, func(p *audit.Proof) { p.FromSize, p.Consistency = nil, nil })
+			if from < size {
+				refused("the older of two heads that were kept", []string{heads[from], heads[size]}, audit.ErrNoHead, func(*audit.Proof) {})
+			}
 			refused("another root", kept, audit.ErrProof, func(p *audit.Proof) { p.Head = signed(client, size, audit.Hash{}) })
 			refused("a root that the head does not say", kept, audit.ErrProof, func(p *audit.Proof) { p.Root = new(audit.Hash) })
 			refused("a size that the head does not say", kept, audit.ErrProof, func(p *audit.Proof) { p.Size = new(size + 1) })

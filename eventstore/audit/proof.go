@@ -3,7 +3,6 @@ package audit
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -32,14 +31,15 @@ type Proven struct {
 var (
 	// ErrProof: a proof does not prove it.
 	ErrProof = errors.New("the proof does not hold")
-	// ErrNoHead: the earlier tree, which consistency is claimed with, is not known.
-	ErrNoHead = errors.New("no head of that size is given that was kept")
+	// ErrNoHead: the earlier tree that consistency is claimed with is not that of the
+	// largest head that was kept.
+	ErrNoHead = errors.New("it shows no consistency with a head that was kept")
 )
 
 // Verify checks a proof against the published audit keys, without the history
-// that it is about (RFC 9162, 2.1.3.2 and 2.1.4.2). kept are heads of the same
-// client that were kept: consistency is shown with one of them. It fails with
-// ErrHead, ErrProof or ErrNoHead.
+// that it is about (RFC 9162, 2.1.3.2 and 2.1.4.2). kept are heads that were kept: with
+// the largest of the same client it has to show consistency.
+// It fails with ErrHead, ErrProof or ErrNoHead.
 func (p Proof) Verify(keys Keys, kept []string) (Proven, error) {
 	head, err := keys.Verify(p.Head)
 	if err != nil {
@@ -55,10 +55,13 @@ func (p Proof) Verify(keys Keys, kept []string) (Proven, error) {
 		}
 		proven.Event = p.Ordinal
 	}
-	if p.FromSize != nil {
-		before, err := keys.keptAt(kept, head.Client, *p.FromSize)
+	if p.FromSize != nil || len(kept) > 0 {
+		before, err := keys.newest(kept, head.Client)
 		if err != nil {
 			return Proven{}, err
+		}
+		if p.FromSize == nil || *p.FromSize != before.Size { // whoever answered chose what to leave out
+			return Proven{}, fmt.Errorf("it does not go on from the head that was kept; ask for from_size=%d: %w", before.Size, ErrNoHead)
 		}
 		if err := tlog.CheckTree(convert[tlog.Hash](p.Consistency), head.Size, tlog.Hash(head.Root), before.Size, tlog.Hash(before.Root)); err != nil {
 			return Proven{}, fmt.Errorf("the tree of %d events: %w", before.Size, ErrProof)
@@ -68,18 +71,20 @@ func (p Proof) Verify(keys Keys, kept []string) (Proven, error) {
 	return proven, nil
 }
 
-// keptAt returns the head of a client's tree of a size.
-func (k Keys) keptAt(kept []string, client id.Client, size int64) (Head, error) {
-	heads := make([]Head, len(kept))
-	for i, jws := range kept {
-		var err error
-		if heads[i], err = k.Verify(jws); err != nil {
+// newest returns the largest of the heads that were kept of a client.
+func (k Keys) newest(kept []string, client id.Client) (largest Head, err error) {
+	found := false
+	for _, jws := range kept {
+		head, err := k.Verify(jws)
+		if err != nil {
 			return Head{}, fmt.Errorf("a head that was kept: %w", err)
 		}
+		if head.Client == client && (!found || head.Size > largest.Size) {
+			largest, found = head, true
+		}
 	}
-	at := slices.IndexFunc(heads, func(h Head) bool { return h.Client == client && h.Size == size })
-	if at < 0 {
-		return Head{}, fmt.Errorf("consistency with the tree of %d events of %s cannot be checked: %w", size, client, ErrNoHead)
+	if !found {
+		return Head{}, fmt.Errorf("consistency with an earlier history of %s cannot be checked: %w", client, ErrNoHead)
 	}
-	return heads[at], nil
+	return largest, nil
 }
