@@ -54,7 +54,10 @@ const (
 const (
 	lockKeys   = `SELECT pg_advisory_xact_lock(hashtextextended('kindred audit keys', 0))`
 	selectKeys = `SELECT kid, public_jwk, sealed_seed FROM public.audit_keys ORDER BY created_at DESC, kid`
-	insertKey  = `INSERT INTO public.audit_keys (kid, public_jwk, sealed_seed, created_at) VALUES ($1, $2, $3, $4)`
+	// The newest signs: one that a clock behind has made is newer than those before all the same.
+	insertKey = `
+INSERT INTO public.audit_keys (kid, public_jwk, sealed_seed, created_at)
+VALUES ($1, $2, $3, greatest($4, (SELECT max(created_at) + interval '1 microsecond' FROM public.audit_keys)))`
 )
 
 type keyRow struct {

@@ -22,6 +22,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/audit"
 	"kindred/eventstore/pgstore"
 	"kindred/eventstore/projector"
 	"kindred/postgres"
@@ -53,6 +54,41 @@ func TestEachClientThatChangedIsSignedInOneRound(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, heads[client]); diff != "" {
 			t.Fatalf("sizes that were signed of %s (-want +got):\n%s", client, diff)
+		}
+	}
+}
+
+// Operators rotate from whatever machine is at hand.
+func TestTheKeyThatWasMadeLastSignsWhateverTheClockSaid(t *testing.T) {
+	w := begin(t)
+	client := w.rename(t, 1)[0]
+	for _, ahead := range []time.Duration{time.Hour, 0, -time.Hour, -time.Hour} {
+		before, err := w.auditor.Published(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now().Add(ahead)
+		w.auditor.Now = func() time.Time { return now }
+		if err := w.auditor.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		after, err := w.auditor.Published(t.Context())
+		if err != nil || len(after) != len(before)+1 {
+			t.Fatalf("%d keys are %d after a rotation, %v", len(before), len(after), err)
+		}
+		fresh := after[slices.IndexFunc(after, func(key []byte) bool {
+			return !slices.ContainsFunc(before, func(old []byte) bool { return bytes.Equal(old, key) })
+		})]
+		keys, err := audit.ParseKeys(fmt.Appendf(nil, `{"keys": [%s]}`, fresh))
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := w.auditor.Head(t.Context(), client, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := keys.Verify(head.JWS); err != nil {
+			t.Errorf("a clock %v ahead: %v", ahead, err)
 		}
 	}
 }
