@@ -41,9 +41,9 @@ func (a *API) GetCampaign(ctx context.Context, r httpapi.GetCampaignRequestObjec
 
 func (a *API) campaign(ctx context.Context, named string) (projections.Campaign, error) {
 	client, eventual := asked(ctx)
-	campaign, err := id.Parse[id.Campaign](named)
+	campaign, err := httpapi.Named[id.Campaign](named)
 	if err != nil {
-		return projections.Campaign{}, fault.New(fault.Missing, "campaign_unknown", "There is no such campaign.")
+		return projections.Campaign{}, err
 	}
 	return projections.Campaigns{Reader: a.Reader}.Get(ctx, client, eventual, campaign)
 }

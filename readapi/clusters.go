@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -37,9 +36,9 @@ func (a *API) GetClusteringRun(ctx context.Context, r httpapi.GetClusteringRunRe
 
 func (a *API) run(ctx context.Context, ref string) (projections.Run, error) {
 	client, eventual := asked(ctx)
-	run, err := id.Parse[id.Run](ref)
+	run, err := httpapi.Named[id.Run](ref)
 	if err != nil {
-		return projections.Run{}, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
+		return projections.Run{}, err
 	}
 	return projections.Clusters{Reader: a.Reader}.Run(ctx, client, eventual, run)
 }
@@ -145,9 +144,9 @@ func (a *API) ListClusterDrift(ctx context.Context, r httpapi.ListClusterDriftRe
 // AssignCluster says which cluster a user would be in.
 func (a *API) AssignCluster(ctx context.Context, r httpapi.AssignClusterRequestObject) (httpapi.AssignClusterResponseObject, error) {
 	client, eventual := asked(ctx)
-	layer, err := id.Parse[id.ConsentLayer](r.Body.ConsentLayerID)
+	layer, err := httpapi.Named[id.ConsentLayer](r.Body.ConsentLayerID)
 	if err != nil {
-		return nil, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
+		return nil, err
 	}
 	user, err := a.user(ctx, r.Body.UserID)
 	if err != nil {
@@ -172,9 +171,9 @@ func (a *API) AssignCluster(ctx context.Context, r httpapi.AssignClusterRequestO
 
 func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, error) {
 	client, eventual := asked(ctx)
-	cluster, err := id.Parse[id.Cluster](ref)
+	cluster, err := httpapi.Named[id.Cluster](ref)
 	if err != nil {
-		return projections.Cluster{}, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster.")
+		return projections.Cluster{}, err
 	}
 	return projections.Clusters{Reader: a.Reader}.Get(ctx, client, eventual, cluster)
 }

@@ -3,7 +3,6 @@ package readapi
 import (
 	"context"
 
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
@@ -110,9 +109,9 @@ func (a *API) GetConsent(ctx context.Context, r httpapi.GetConsentRequestObject)
 // layer reads a layer that is there.
 func (a *API) layer(ctx context.Context, ref string) (projections.ConsentLayer, error) {
 	client, eventual := asked(ctx)
-	layer, err := id.Parse[id.ConsentLayer](ref)
+	layer, err := httpapi.Named[id.ConsentLayer](ref)
 	if err != nil {
-		return projections.ConsentLayer{}, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
+		return projections.ConsentLayer{}, err
 	}
 	return projections.Consent{Reader: a.Reader}.Layer(ctx, client, eventual, layer)
 }

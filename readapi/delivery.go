@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -48,7 +47,7 @@ type Delivery struct {
 // ListDeliveries lists the deliveries to a webhook.
 func (a *API) ListDeliveries(ctx context.Context, r httpapi.ListDeliveriesRequestObject) (httpapi.ListDeliveriesResponseObject, error) {
 	client, eventual := asked(ctx)
-	webhook, err := parseWebhook(r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
 	if err != nil {
 		return nil, err
 	}
@@ -90,24 +89,16 @@ func (a *API) ListWebhookKeys(ctx context.Context, _ httpapi.ListWebhookKeysRequ
 // GetDelivery shows a delivery.
 func (a *API) GetDelivery(ctx context.Context, r httpapi.GetDeliveryRequestObject) (httpapi.GetDeliveryResponseObject, error) {
 	client, eventual := asked(ctx)
-	webhook, err := parseWebhook(r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
 	if err != nil {
 		return nil, err
 	}
-	delivery, err := id.Parse[id.Delivery](r.DeliveryID)
+	delivery, err := httpapi.Named[id.Delivery](r.DeliveryID)
 	if err != nil {
-		return nil, fault.New(fault.Missing, "delivery_unknown", "There is no such delivery.")
+		return nil, err
 	}
 	found, err := a.Deliveries.Get(ctx, client, eventual, webhook, delivery)
 	return httpapi.GetDelivery200JSONResponse(found), err
-}
-
-func parseWebhook(s string) (id.Webhook, error) {
-	webhook, err := id.Parse[id.Webhook](s)
-	if err != nil {
-		return "", fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
-	}
-	return webhook, nil
 }
 
 // CheckWebhook says why a receiver cannot verify what it got.

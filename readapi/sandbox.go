@@ -3,7 +3,6 @@ package readapi
 import (
 	"context"
 
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -21,9 +20,9 @@ func (a *API) ListSandboxes(ctx context.Context, r httpapi.ListSandboxesRequestO
 
 // GetSandbox returns a sandbox beside the client.
 func (a *API) GetSandbox(ctx context.Context, r httpapi.GetSandboxRequestObject) (httpapi.GetSandboxResponseObject, error) {
-	sandbox, err := id.Parse[id.Client](r.SandboxID)
+	sandbox, err := httpapi.Named[id.Client](r.SandboxID)
 	if err != nil {
-		return nil, fault.New(fault.Missing, "sandbox_unknown", "There is no such sandbox.")
+		return nil, err
 	}
 	parent := httpapi.PrincipalFrom(ctx).Client
 	found, err := projections.Sandboxes{Reader: a.Reader}.Get(ctx, parent, httpapi.CallFrom(ctx).Eventual, sandbox)

@@ -31,7 +31,7 @@ func (a *API) ListSegments(ctx context.Context, r httpapi.ListSegmentsRequestObj
 // GetSegment shows a segment.
 func (a *API) GetSegment(ctx context.Context, r httpapi.GetSegmentRequestObject) (httpapi.GetSegmentResponseObject, error) {
 	client, eventual := asked(ctx)
-	segment, err := segmentID(r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (a *API) GetSegment(ctx context.Context, r httpapi.GetSegmentRequestObject)
 
 // ListSegmentMembers lists the users in a segment.
 func (a *API) ListSegmentMembers(ctx context.Context, r httpapi.ListSegmentMembersRequestObject) (httpapi.ListSegmentMembersResponseObject, error) {
-	segment, err := segmentID(r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (a *API) usersIn(ctx context.Context, p httpapi.ListUsersParams) ([]project
 	if p.ExternalID != nil || p.Ids != nil || p.UpdatedSince != nil || p.Filter != nil {
 		return nil, nil, fault.NewInvalid(fault.Field{Pointer: "segment_id", Detail: `stands alone; in_segment("seg_…") in filter goes with the others`})
 	}
-	segment, err := segmentID(*p.SegmentID)
+	segment, err := httpapi.Named[id.Segment](*p.SegmentID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -140,7 +140,7 @@ func changesOf(segment id.Segment) string { return filtered("segment_changes", s
 // ListSegmentChanges lists who entered and left a segment.
 func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChangesRequestObject) (httpapi.ListSegmentChangesResponseObject, error) {
 	client, eventual := asked(ctx)
-	segment, err := segmentID(r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ const (
 // ListSegmentSizes lists how many members a segment had, day by day.
 func (a *API) ListSegmentSizes(ctx context.Context, r httpapi.ListSegmentSizesRequestObject) (httpapi.ListSegmentSizesResponseObject, error) {
 	client, eventual := asked(ctx)
-	segment, err := segmentID(r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID)
 	if err != nil {
 		return nil, err
 	}
@@ -279,14 +279,6 @@ func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObjec
 			return httpapi.RuleWarning{Line: w.Line, Column: w.Column, Detail: w.Detail}
 		}),
 	}, nil
-}
-
-func segmentID(s string) (id.Segment, error) {
-	segment, err := id.Parse[id.Segment](s)
-	if err != nil {
-		return "", fault.New(fault.Missing, "segment_unknown", "There is no such segment.")
-	}
-	return segment, nil
 }
 
 func segmentBody(s segments.Segment) httpapi.Segment {

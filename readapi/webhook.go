@@ -27,7 +27,7 @@ func (a *API) ListWebhooks(ctx context.Context, r httpapi.ListWebhooksRequestObj
 // GetWebhook shows a subscription.
 func (a *API) GetWebhook(ctx context.Context, r httpapi.GetWebhookRequestObject) (httpapi.GetWebhookResponseObject, error) {
 	client, eventual := asked(ctx)
-	webhook, err := parseWebhook(r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"kindred/commands"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -36,9 +35,9 @@ func (a *API) CreateAPIKey(ctx context.Context, r httpapi.CreateAPIKeyRequestObj
 
 // RevokeAPIKey ends a key and all tokens that were exchanged for it.
 func (a *API) RevokeAPIKey(ctx context.Context, r httpapi.RevokeAPIKeyRequestObject) (httpapi.RevokeAPIKeyResponseObject, error) {
-	key, err := id.Parse[id.Key](r.KeyID)
+	key, err := httpapi.Named[id.Key](r.KeyID)
 	if err != nil {
-		return nil, fault.New(fault.Missing, "api_key_unknown", "There is no such API key.")
+		return nil, err
 	}
 	outcome, err := a.Commands.RevokeAPIKey(ctx, call(ctx), key)
 	if err != nil {

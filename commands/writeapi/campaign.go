@@ -42,7 +42,7 @@ func (a *API) CreateCampaign(ctx context.Context, r httpapi.CreateCampaignReques
 
 // ChangeCampaign changes a campaign's terms or status.
 func (a *API) ChangeCampaign(ctx context.Context, r httpapi.ChangeCampaignRequestObject) (httpapi.ChangeCampaignResponseObject, error) {
-	campaign, err := campaignID(r.CampaignID)
+	campaign, err := httpapi.Named[id.Campaign](r.CampaignID)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func patched(t event.CampaignTerms, change *httpapi.CampaignChange) event.Campai
 
 // RecordSpend counts what was spent.
 func (a *API) RecordSpend(ctx context.Context, r httpapi.RecordSpendRequestObject) (httpapi.RecordSpendResponseObject, error) {
-	campaign, err := campaignID(r.CampaignID)
+	campaign, err := httpapi.Named[id.Campaign](r.CampaignID)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (a *API) RecordSpend(ctx context.Context, r httpapi.RecordSpendRequestObjec
 
 // RecordEngagement records an impression, a click or a conversion.
 func (a *API) RecordEngagement(ctx context.Context, r httpapi.RecordEngagementRequestObject) (httpapi.RecordEngagementResponseObject, error) {
-	campaign, err := campaignID(r.CampaignID)
+	campaign, err := httpapi.Named[id.Campaign](r.CampaignID)
 	if err != nil {
 		return nil, err
 	}
@@ -143,14 +143,6 @@ func (a *API) RecordEngagement(ctx context.Context, r httpapi.RecordEngagementRe
 		},
 		Headers: httpapi.RecordEngagement201ResponseHeaders{XKindredPosition: positionIfAny(recorded.Position)},
 	}, nil
-}
-
-func campaignID(s string) (id.Campaign, error) {
-	campaign, err := id.Parse[id.Campaign](s)
-	if err != nil {
-		return "", domain.ErrCampaignUnknown()
-	}
-	return campaign, nil
 }
 
 // moment is a time as it is recorded: UTC, microseconds.

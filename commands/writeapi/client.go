@@ -5,7 +5,6 @@ import (
 
 	"kindred/commands"
 	"kindred/domain"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -96,14 +95,14 @@ func (a *API) AddMember(ctx context.Context, r httpapi.AddMemberRequestObject) (
 
 // RemoveMember ends a membership.
 func (a *API) RemoveMember(ctx context.Context, r httpapi.RemoveMemberRequestObject) (httpapi.RemoveMemberResponseObject, error) {
-	member, err := id.Parse[id.Member](r.MemberID)
+	member, err := httpapi.Named[id.Member](r.MemberID)
 	if err != nil {
-		return nil, fault.New(fault.Missing, "member_unknown", "There is no such member.")
+		return nil, err
 	}
 	kept := make([]id.Key, len(r.Params.KeepAPIKeys))
 	for i, key := range r.Params.KeepAPIKeys {
-		if kept[i], err = id.Parse[id.Key](key); err != nil {
-			return nil, fault.New(fault.Missing, "api_key_unknown", "There is no such API key.")
+		if kept[i], err = httpapi.Named[id.Key](key); err != nil {
+			return nil, err
 		}
 	}
 	outcome, err := a.Commands.RemoveMember(ctx, call(ctx), member, kept...)

@@ -5,7 +5,6 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -13,13 +12,13 @@ import (
 
 // StartClusteringRun asks for a clustering run.
 func (a *API) StartClusteringRun(ctx context.Context, r httpapi.StartClusteringRunRequestObject) (httpapi.StartClusteringRunResponseObject, error) {
-	layer, err := layerID(r.Body.ConsentLayerID)
+	layer, err := httpapi.Named[id.ConsentLayer](r.Body.ConsentLayerID)
 	if err != nil {
 		return nil, err
 	}
 	of := event.RunScope{Layer: layer}
 	if r.Body.SegmentID != nil {
-		if of.Segment, err = segmentID(*r.Body.SegmentID); err != nil {
+		if of.Segment, err = httpapi.Named[id.Segment](*r.Body.SegmentID); err != nil {
 			return nil, err
 		}
 	}
@@ -64,9 +63,9 @@ func (a *API) CancelClusteringVerdict(ctx context.Context, r httpapi.CancelClust
 func (a *API) cancel(ctx context.Context, ref string,
 	how func(context.Context, commands.Call, event.RunScope, id.Run) (eventstore.Position, error),
 ) (eventstore.Position, error) {
-	run, err := id.Parse[id.Run](ref)
+	run, err := httpapi.Named[id.Run](ref)
 	if err != nil {
-		return "", fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run.")
+		return "", err
 	}
 	c := call(ctx)
 	of, err := a.ScopeOf(ctx, c.Client, run)

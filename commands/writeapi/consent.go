@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"kindred/commands"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -26,7 +25,7 @@ func (a *API) CreateConsentLayer(ctx context.Context, r httpapi.CreateConsentLay
 
 // ChangeConsentLayer changes a layer's name or its paths.
 func (a *API) ChangeConsentLayer(ctx context.Context, r httpapi.ChangeConsentLayerRequestObject) (httpapi.ChangeConsentLayerResponseObject, error) {
-	layer, err := layerID(r.ConsentLayerID)
+	layer, err := httpapi.Named[id.ConsentLayer](r.ConsentLayerID)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +47,7 @@ func (a *API) ChangeConsentLayer(ctx context.Context, r httpapi.ChangeConsentLay
 
 // RetireConsentLayer ends a layer.
 func (a *API) RetireConsentLayer(ctx context.Context, r httpapi.RetireConsentLayerRequestObject) (httpapi.RetireConsentLayerResponseObject, error) {
-	layer, err := layerID(r.ConsentLayerID)
+	layer, err := httpapi.Named[id.ConsentLayer](r.ConsentLayerID)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +83,7 @@ func (a *API) WithdrawConsents(ctx context.Context, r httpapi.WithdrawConsentsRe
 }
 
 func (a *API) changeConsents(ctx context.Context, ref string, grant bool, body *httpapi.ConsentsChange) (done httpapi.ConsentsChanged, at *string, err error) {
-	layer, err := layerID(ref)
+	layer, err := httpapi.Named[id.ConsentLayer](ref)
 	if err != nil {
 		return done, nil, err
 	}
@@ -122,7 +121,7 @@ func (a *API) WithdrawConsent(ctx context.Context, r httpapi.WithdrawConsentRequ
 }
 
 func (a *API) changeConsent(ctx context.Context, ref string, in commands.ChangeConsents) (*string, error) {
-	layer, err := layerID(ref)
+	layer, err := httpapi.Named[id.ConsentLayer](ref)
 	if err != nil {
 		return nil, err
 	}
@@ -139,14 +138,6 @@ func (a *API) matchRuleBlocks(ctx context.Context, matchRule string, layered boo
 		blocks = append(blocks, httpapi.SegmentBlock{Cause: httpapi.SegmentBlockCause(b.Cause), Name: b.Name})
 	}
 	return blocks, err
-}
-
-func layerID(s string) (id.ConsentLayer, error) {
-	layer, err := id.Parse[id.ConsentLayer](s)
-	if err != nil {
-		return "", fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
-	}
-	return layer, nil
 }
 
 func layerBody(l commands.ConsentLayer) httpapi.ConsentLayer {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"kindred/commands"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -24,7 +23,7 @@ type Deliveries interface {
 
 // TestWebhook delivers an event that never happened.
 func (a *API) TestWebhook(ctx context.Context, r httpapi.TestWebhookRequestObject) (httpapi.TestWebhookResponseObject, error) {
-	webhook, err := webhookID(r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +39,13 @@ func (a *API) TestWebhook(ctx context.Context, r httpapi.TestWebhookRequestObjec
 
 // RepeatDelivery sends a delivery once more.
 func (a *API) RepeatDelivery(ctx context.Context, r httpapi.RepeatDeliveryRequestObject) (httpapi.RepeatDeliveryResponseObject, error) {
-	webhook, err := webhookID(r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
 	if err != nil {
 		return nil, err
 	}
-	delivery, err := id.Parse[id.Delivery](r.DeliveryID)
+	delivery, err := httpapi.Named[id.Delivery](r.DeliveryID)
 	if err != nil {
-		return nil, fault.New(fault.Missing, "delivery_unknown", "There is no such delivery.")
+		return nil, err
 	}
 	c := call(ctx)
 	made, err := a.Deliveries.Redeliver(ctx, c.Client, webhook, delivery, c.Seed)
@@ -60,7 +59,7 @@ func (a *API) RepeatDelivery(ctx context.Context, r httpapi.RepeatDeliveryReques
 
 // RecoverDeliveries delivers again what did not arrive.
 func (a *API) RecoverDeliveries(ctx context.Context, r httpapi.RecoverDeliveriesRequestObject) (httpapi.RecoverDeliveriesResponseObject, error) {
-	webhook, err := webhookID(r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +71,7 @@ func (a *API) RecoverDeliveries(ctx context.Context, r httpapi.RecoverDeliveries
 // RotateWebhookSecret replaces the signing secret and shows the new one this
 // once.
 func (a *API) RotateWebhookSecret(ctx context.Context, r httpapi.RotateWebhookSecretRequestObject) (httpapi.RotateWebhookSecretResponseObject, error) {
-	webhook, err := webhookID(r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
 	if err != nil {
 		return nil, err
 	}

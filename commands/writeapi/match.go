@@ -23,14 +23,14 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 		in.Filter = httpapi.Or(body.Filter, "")
 		in.Other = commands.UserRef(httpapi.Or(body.MatchedUserID, ""))
 		if body.ConsentLayerID != nil {
-			layer, err := layerID(*body.ConsentLayerID)
+			layer, err := httpapi.Named[id.ConsentLayer](*body.ConsentLayerID)
 			if err != nil {
 				return nil, err
 			}
 			in.Layer = layer
 		}
 		if body.SegmentID != nil {
-			segment, err := segmentID(*body.SegmentID)
+			segment, err := httpapi.Named[id.Segment](*body.SegmentID)
 			if err != nil {
 				return nil, err
 			}

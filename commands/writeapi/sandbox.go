@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -29,9 +28,9 @@ func (a *API) CreateSandbox(ctx context.Context, r httpapi.CreateSandboxRequestO
 
 // DeleteSandbox ends a sandbox, with the keys of all in it.
 func (a *API) DeleteSandbox(ctx context.Context, r httpapi.DeleteSandboxRequestObject) (httpapi.DeleteSandboxResponseObject, error) {
-	sandbox, err := id.Parse[id.Client](r.SandboxID)
+	sandbox, err := httpapi.Named[id.Client](r.SandboxID)
 	if err != nil {
-		return nil, fault.New(fault.Missing, "sandbox_unknown", "There is no such sandbox.")
+		return nil, err
 	}
 	outcome, err := a.Commands.DeleteSandbox(ctx, call(ctx), sandbox)
 	if err != nil {

@@ -3,7 +3,6 @@ package writeapi
 import (
 	"context"
 
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -13,7 +12,7 @@ func (a *API) CreateSegment(ctx context.Context, r httpapi.CreateSegmentRequestO
 	var layer id.ConsentLayer
 	var err error
 	if r.Body.ConsentLayerID != nil {
-		if layer, err = layerID(*r.Body.ConsentLayerID); err != nil {
+		if layer, err = httpapi.Named[id.ConsentLayer](*r.Body.ConsentLayerID); err != nil {
 			return nil, err
 		}
 	}
@@ -34,7 +33,7 @@ func (a *API) CreateSegment(ctx context.Context, r httpapi.CreateSegmentRequestO
 
 // ChangeSegment renames a segment, or gives it another rule.
 func (a *API) ChangeSegment(ctx context.Context, r httpapi.ChangeSegmentRequestObject) (httpapi.ChangeSegmentResponseObject, error) {
-	segment, err := segmentID(r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +48,7 @@ func (a *API) ChangeSegment(ctx context.Context, r httpapi.ChangeSegmentRequestO
 
 // RetireSegment ends a segment.
 func (a *API) RetireSegment(ctx context.Context, r httpapi.RetireSegmentRequestObject) (httpapi.RetireSegmentResponseObject, error) {
-	segment, err := segmentID(r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID)
 	if err != nil {
 		return nil, err
 	}
@@ -58,12 +57,4 @@ func (a *API) RetireSegment(ctx context.Context, r httpapi.RetireSegmentRequestO
 		return nil, err
 	}
 	return httpapi.RetireSegment204Response{Headers: httpapi.RetireSegment204ResponseHeaders{XKindredPosition: position(outcome)}}, nil
-}
-
-func segmentID(s string) (id.Segment, error) {
-	segment, err := id.Parse[id.Segment](s)
-	if err != nil {
-		return "", fault.New(fault.Missing, "segment_unknown", "There is no such segment.")
-	}
-	return segment, nil
 }

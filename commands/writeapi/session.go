@@ -3,16 +3,15 @@ package writeapi
 import (
 	"context"
 
-	"kindred/domain"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
 
 // RevokeSession ends a session and its tokens.
 func (a *API) RevokeSession(ctx context.Context, r httpapi.RevokeSessionRequestObject) (httpapi.RevokeSessionResponseObject, error) {
-	session, err := id.Parse[id.Session](r.SessionID)
+	session, err := httpapi.Named[id.Session](r.SessionID)
 	if err != nil {
-		return nil, domain.ErrSessionUnknown()
+		return nil, err
 	}
 	c := call(ctx)
 	member, err := a.SessionOf(ctx, c.Client, session)

@@ -5,6 +5,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/httpapi"
 )
 
@@ -43,7 +44,7 @@ func (a *API) PreviewTraits(ctx context.Context, r httpapi.PreviewTraitsRequestO
 		User: commands.UserRef(r.Body.UserID), Patch: r.Body.Traits, Limit: httpapi.Or(r.Body.Limit, defaultPreview),
 	}
 	if r.Body.ConsentLayerID != nil {
-		layer, err := layerID(*r.Body.ConsentLayerID)
+		layer, err := httpapi.Named[id.ConsentLayer](*r.Body.ConsentLayerID)
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 
 	"kindred/commands"
 	"kindred/domain"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -36,7 +35,7 @@ func (a *API) CreateWebhook(ctx context.Context, r httpapi.CreateWebhookRequestO
 
 // ChangeWebhook changes, pauses or resumes a subscription.
 func (a *API) ChangeWebhook(ctx context.Context, r httpapi.ChangeWebhookRequestObject) (httpapi.ChangeWebhookResponseObject, error) {
-	webhook, err := webhookID(r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +64,7 @@ func (a *API) ChangeWebhook(ctx context.Context, r httpapi.ChangeWebhookRequestO
 
 // RemoveWebhook ends a subscription.
 func (a *API) RemoveWebhook(ctx context.Context, r httpapi.RemoveWebhookRequestObject) (httpapi.RemoveWebhookResponseObject, error) {
-	webhook, err := webhookID(r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
 	if err != nil {
 		return nil, err
 	}
@@ -78,14 +77,6 @@ func (a *API) RemoveWebhook(ctx context.Context, r httpapi.RemoveWebhookRequestO
 	return httpapi.RemoveWebhook204Response{
 		Headers: httpapi.RemoveWebhook204ResponseHeaders{XKindredPosition: position(outcome)},
 	}, nil
-}
-
-func webhookID(s string) (id.Webhook, error) {
-	webhook, err := id.Parse[id.Webhook](s)
-	if err != nil {
-		return "", fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
-	}
-	return webhook, nil
 }
 
 func typeNames(types []httpapi.EventType) []string {
