@@ -92,10 +92,7 @@ func (e Endings) Record(ctx context.Context, log EndingsLog) (more bool, err err
 	if err := e.Pool.QueryRow(ctx, batchEndings, maxBatched, maxEndings).Scan(&batched); err != nil {
 		return false, fmt.Errorf("batch endings: %w", err)
 	}
-	rows, err := e.Pool.Query(ctx, selectBatches, maxBatches)
-	if err != nil {
-		return false, fmt.Errorf("read batches of endings: %w", err)
-	}
+	rows, _ := e.Pool.Query(ctx, selectBatches, maxBatches) // what it fails with, its rows end with
 	batches, err := pgx.CollectRows(rows, pgx.RowToStructByPos[endingBatch])
 	if err != nil {
 		return false, fmt.Errorf("read batches of endings: %w", err)

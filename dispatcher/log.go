@@ -231,16 +231,13 @@ func (l Log) attempts(ctx context.Context, client id.Client, of []Delivery) erro
 	for i, d := range of {
 		index[d.ID], ids[i] = i, d.ID
 	}
-	rows, err := l.Pool.Query(ctx, selectAttempts, client, ids)
-	if err != nil {
-		return fmt.Errorf("read attempts: %w", err)
-	}
+	rows, _ := l.Pool.Query(ctx, selectAttempts, client, ids) // what it fails with, its rows end with
 	var (
 		delivery id.Delivery
 		a        Attempt
 		latency  int64
 	)
-	_, err = pgx.ForEachRow(rows, []any{&delivery, &a.Number, &a.At, &latency, &a.Status, &a.Error, &a.Answer}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&delivery, &a.Number, &a.At, &latency, &a.Status, &a.Error, &a.Answer}, func() error {
 		a.Latency = time.Duration(latency) * time.Microsecond
 		d := &of[index[delivery]]
 		d.Attempts = append(d.Attempts, a)
