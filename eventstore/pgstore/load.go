@@ -67,15 +67,12 @@ func (l *loading) lookUp(ctx context.Context, tx pgx.Tx, records []eventstore.Re
 	for i, r := range records {
 		names[i], l.streams[r.Stream] = string(r.Stream), eventstore.NoStream
 	}
-	rows, err := tx.Query(ctx, selectCurrent, names)
-	if err != nil {
-		return err
-	}
+	rows, _ := tx.Query(ctx, selectCurrent, names) // what it fails with, its rows end with
 	var (
 		stream   eventstore.Stream
 		revision *eventstore.Revision // nil: it is not there
 	)
-	_, err = pgx.ForEachRow(rows, []any{&stream, &revision}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&stream, &revision}, func() error {
 		if revision != nil {
 			l.streams[stream] = *revision
 		}

@@ -184,17 +184,14 @@ func (s *Store) repeated(ctx context.Context, r *request, actual eventstore.Revi
 		return eventstore.Appended{}, conflict
 	}
 	last := r.expected + eventstore.Revision(len(r.events))
-	rows, err := s.pool.Query(ctx, selectIDs, r.stream, r.expected, last)
-	if err != nil {
-		return eventstore.Appended{}, unavailable(err)
-	}
+	rows, _ := s.pool.Query(ctx, selectIDs, r.stream, r.expected, last) // what it fails with, its rows end with
 	var (
 		position int64
 		found    [16]byte
 		n        int
 		same     = true
 	)
-	_, err = pgx.ForEachRow(rows, []any{&position, &found}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&position, &found}, func() error {
 		same = same && n < len(r.events) && id.From[id.Event](found) == r.events[n].ID
 		n++
 		return nil

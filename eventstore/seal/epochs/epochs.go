@@ -274,10 +274,7 @@ func (e *Epochs) missing(ctx context.Context, at dir) (names []string, n int, er
 
 // living are the epochs that are not retired, with their fingerprints.
 func (e *Epochs) living(ctx context.Context) (map[string][sha256.Size]byte, error) {
-	rows, err := e.pool.Query(ctx, selectLiving)
-	if err != nil {
-		return nil, fmt.Errorf("list the epochs: %w", err)
-	}
+	rows, _ := e.pool.Query(ctx, selectLiving) // what it fails with, its rows end with
 	found := map[string][sha256.Size]byte{}
 	var (
 		name    string

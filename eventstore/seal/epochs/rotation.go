@@ -124,10 +124,7 @@ func (r *Rotation) Turn(ctx context.Context) error {
 }
 
 func (r *Rotation) names(ctx context.Context, sql string, args ...any) ([]string, error) {
-	rows, err := r.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := r.pool.Query(ctx, sql, args...) // what it fails with, its rows end with
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
@@ -206,10 +203,7 @@ func (r *Rotation) keysOf(ctx context.Context, tx pgx.Tx, name string) ([]seal.S
 	if name == "" {
 		least, end = "0", "x"
 	}
-	rows, err := tx.Query(ctx, selectKeys, least, end, maxKeys)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := tx.Query(ctx, selectKeys, least, end, maxKeys) // what it fails with, its rows end with
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k seal.SubjectKey, err error) {
 		err = row.Scan(&k.Client, &k.Subject, &k.ID, &k.Under, &k.Wrapped)
 		return k, err

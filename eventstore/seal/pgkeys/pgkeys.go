@@ -69,10 +69,7 @@ LIMIT $2`
 
 // RootsNotUnder lists root keys that another master key wraps.
 func (k Keys) RootsNotUnder(ctx context.Context, master string, limit int) ([]seal.RootKey, error) {
-	rows, err := k.Pool.Query(ctx, selectRootsNotUnder, master, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list root keys: %w", err)
-	}
+	rows, _ := k.Pool.Query(ctx, selectRootsNotUnder, master, limit) // what it fails with, its rows end with
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key seal.RootKey, err error) {
 		err = row.Scan(&key.Kind, &key.Client, &key.ID, &key.Under, &key.Wrapped)
 		return key, err
@@ -178,10 +175,7 @@ func (k Keys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.
 		if len(clients) == 0 {
 			break
 		}
-		rows, err := k.Pool.Query(ctx, insertSubjects, clients, subjects, names, roots, wrapped, lookups)
-		if err != nil {
-			return nil, fmt.Errorf("make keys: %w", err)
-		}
+		rows, _ := k.Pool.Query(ctx, insertSubjects, clients, subjects, names, roots, wrapped, lookups) // what it fails with, its rows end with
 		var key seal.SubjectKey
 		if _, err := pgx.ForEachRow(rows, []any{&key.Client, &key.Subject, &key.ID, &key.Under, &key.Wrapped, &key.Lookup}, func() error {
 			found[name{key.Client, named, key.Subject}] = key
