@@ -87,10 +87,7 @@ func (m Clusters) runsOf(ctx context.Context, sql string, runs map[id.Run]id.Cli
 	for run, client := range runs {
 		clients, names = append(clients, string(client)), append(names, string(run))
 	}
-	rows, err := m.Pool.Query(ctx, sql, clients, names)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := m.Pool.Query(ctx, sql, clients, names) // what it fails with, its rows end with
 	return pgx.CollectRows(rows, pgx.RowTo[id.Run])
 }
 

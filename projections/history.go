@@ -151,16 +151,13 @@ func (b *entering) load(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 },
 ) error {
-	rows, err := db.Query(ctx, selectTrees, slices.Collect(maps.Keys(b.trees)))
-	if err != nil {
-		return err
-	}
+	rows, _ := db.Query(ctx, selectTrees, slices.Collect(maps.Keys(b.trees))) // what it fails with, its rows end with
 	var (
 		client id.Client
 		found  Grown
 		peaks  []byte
 	)
-	_, err = pgx.ForEachRow(rows, []any{&client, &found.Size, &peaks, &found.Position, &found.RecordedAt}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&client, &found.Size, &peaks, &found.Position, &found.RecordedAt}, func() error {
 		grown := found
 		grown.Peaks = hashes(peaks)
 		b.trees[client] = &grown

@@ -85,10 +85,7 @@ func (m MatchQueue) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Rec
 	for _, r := range batch {
 		clients[string(r.Client)] = true
 	}
-	rows, err := tx.Query(ctx, enabledSweeps, readmodel.SortedKeys(clients))
-	if err != nil {
-		return fmt.Errorf("read who is matched automatically: %w", err)
-	}
+	rows, _ := tx.Query(ctx, enabledSweeps, readmodel.SortedKeys(clients)) // what it fails with, its rows end with
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("read who is matched automatically: %w", err)
@@ -288,10 +285,7 @@ func (m MatchQueue) empty(ctx context.Context, client id.Client) (jobs.Outcome, 
 }
 
 func (m MatchQueue) queued(ctx context.Context, client id.Client) ([]QueuedUser, error) {
-	rows, err := m.Pool.Query(ctx, nextQueued, client, batchLimit)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := m.Pool.Query(ctx, nextQueued, client, batchLimit) // what it fails with, its rows end with
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q QueuedUser, err error) {
 		return q, row.Scan(&q.User, &q.Position, &q.Event)
 	})

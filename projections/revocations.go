@@ -130,10 +130,7 @@ func (m Revocations) Note(ctx context.Context, client id.Client, subject string,
 // The id of a client says that it has revoked more than is noted one by one. Everything
 // that was acknowledged in that time is there, unless there are most.
 func (m Revocations) Since(ctx context.Context, within time.Duration, most int) ([]string, error) {
-	rows, err := m.Pool.Query(ctx, recentRevocations, within, most)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := m.Pool.Query(ctx, recentRevocations, within, most) // what it fails with, its rows end with
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 

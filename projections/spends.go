@@ -98,10 +98,7 @@ func (m Spends) Recorded(ctx context.Context, client id.Client, campaign id.Camp
 	reader := projector.Reader{Of: m, Progress: m.Progress}
 	err = reader.Read(ctx, true, func(ctx context.Context) (at projector.At, err error) {
 		found = nil
-		rows, err := m.Pool.Query(ctx, findSpends, string(client), string(campaign), ids)
-		if err != nil {
-			return at, err
-		}
+		rows, _ := m.Pool.Query(ctx, findSpends, string(client), string(campaign), ids) // what it fails with, its rows end with
 		var (
 			spendID, currency, position *string
 			amount, spent, budget       *int64
