@@ -174,10 +174,7 @@ func (c *Crashable) processes() ([]int, error) {
 		return nil, err
 	}
 	defer conn.Close(ctx)
-	rows, err := conn.Query(ctx, `SELECT pid FROM pg_stat_activity`)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := conn.Query(ctx, `SELECT pid FROM pg_stat_activity`) // what it fails with, its rows end with
 	return pgx.CollectRows(rows, pgx.RowTo[int])
 }
 
