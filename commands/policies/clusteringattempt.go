@@ -18,6 +18,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/traits"
+	"kindred/projections"
 )
 
 var (
@@ -177,10 +178,6 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 	if err != nil {
 		return traits.Schema{}, err
 	}
-	overrides := make(map[string]traits.Override, len(decided))
-	for path, o := range decided {
-		overrides[path] = traits.Override{Type: traits.Type(o.Type), Weight: o.Weight, Ignore: o.Ignore, Sensitive: o.Sensitive}
-	}
 	before, err := traits.Decode(learnt)
 	if err != nil {
 		return traits.Schema{}, err
@@ -192,7 +189,7 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 				return
 			}
 		}
-	}, overrides, before)
+	}, projections.OverridesOf(decided), before)
 	if failed != nil {
 		return schema, failed
 	}
