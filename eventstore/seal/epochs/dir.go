@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kindred/eventstore/seal"
+	"kindred/postgres"
 )
 
 // dir is the directory of the epochs of one database: a file for each, named by
@@ -44,7 +45,7 @@ func (d dir) put(name string, content []byte) error {
 	if err := os.Rename(file.Name(), d.file(name)); err != nil {
 		return errors.Join(err, wipe(file.Name()))
 	}
-	return sync(string(d))
+	return postgres.SyncDir(string(d))
 }
 
 func (d dir) putKey(name string, key []byte) error {
@@ -76,7 +77,7 @@ func (d dir) destroy(name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // whoever removed it may have died before that was durable
 	}
-	if err = errors.Join(err, sync(string(d))); err != nil {
+	if err = errors.Join(err, postgres.SyncDir(string(d))); err != nil {
 		return fmt.Errorf("destroy the key of epoch %s: %w", name, err)
 	}
 	return nil
@@ -136,14 +137,5 @@ func makeDir(path string) error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return sync(filepath.Dir(path)) // whoever made it may have died before that
-}
-
-// sync makes it durable which files a directory holds.
-func sync(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return postgres.SyncDir(filepath.Dir(path)) // whoever made it may have died before that
 }

@@ -310,7 +310,7 @@ func (d dir) remove() error {
 			return err
 		}
 	}
-	return errors.Join(os.Remove(string(d)), sync(filepath.Dir(string(d))))
+	return errors.Join(os.Remove(string(d)), postgres.SyncDir(filepath.Dir(string(d))))
 }
 
 // CopyFrom puts the epochs of another database, which must be held, in place of those
