@@ -130,7 +130,7 @@ const keysMadeBy = `SELECT a.id` + keysInForce + `a.issued_by = $2`
 // MadeBy returns the keys in force that a member made.
 // Faults: building, quarantined, stale.
 func (m APIKeys) MadeBy(ctx context.Context, client id.Client, member id.Member) ([]id.Key, error) {
-	return readmodel.Query(ctx, m.Reader, m, client, false, keysMadeBy, []any{string(member)}, func(k *id.Key) []any { return []any{readmodel.Text(k)} })
+	return readmodel.Query(ctx, m.Reader, m, client, false, keysMadeBy, []any{string(member)}, readmodel.OneText[id.Key])
 }
 
 const keysBefore = `SELECT count(*)` + keysInForce + `

@@ -63,7 +63,7 @@ SELECT c.id FROM campaigns c WHERE c.client = $1 AND c.status IN ('draft', 'sche
 // segment; "" where there is none.
 // Faults: building, quarantined, stale.
 func (m Campaigns) Naming(ctx context.Context, client id.Client, segment id.Segment) (id.Campaign, error) {
-	found, err := readmodel.Query(ctx, m.Reader, m, client, false, campaignNaming, []any{string(segment)}, func(c *id.Campaign) []any { return []any{readmodel.Text(c)} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, false, campaignNaming, []any{string(segment)}, readmodel.OneText[id.Campaign])
 	if err != nil || len(found) == 0 {
 		return "", err
 	}

@@ -82,8 +82,7 @@ func (m Clusters) Flows(ctx context.Context, client id.Client, run Run) (before 
 	if err != nil || len(found) == 0 {
 		return "", nil, err
 	}
-	runs, err := readmodel.Query(ctx, m.Reader, m, client, true, runBefore, []any{string(run.Layer), string(run.CreatedPosition), string(run.Segment)},
-		func(r *id.Run) []any { return []any{readmodel.Text(r)} })
+	runs, err := readmodel.Query(ctx, m.Reader, m, client, true, runBefore, []any{string(run.Layer), string(run.CreatedPosition), string(run.Segment)}, readmodel.OneText[id.Run])
 	if len(runs) > 0 {
 		before = runs[0]
 	}

@@ -126,8 +126,7 @@ ORDER BY c.user_id LIMIT $5`
 // Faults: building, quarantined, stale.
 func (m Consent) GrantedAt(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) (users []id.User, err error) {
 	for after := id.User(""); ; {
-		page, err := readmodel.Query(ctx, m.Reader, m, client, true, grantedAt, []any{string(layer), string(at), string(after), readmodel.UsersAtOnce},
-			func(u *id.User) []any { return []any{readmodel.Text(u)} })
+		page, err := readmodel.Query(ctx, m.Reader, m, client, true, grantedAt, []any{string(layer), string(at), string(after), readmodel.UsersAtOnce}, readmodel.OneText[id.User])
 		if err != nil {
 			return nil, err
 		}

@@ -156,8 +156,7 @@ SELECT c.user_id FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.user
 // Faults: building, quarantined, stale.
 func (m Consent) Granted(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, users []id.User) (map[id.User]bool, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, grantedAmong,
-		[]any{string(layer), readmodel.Texts(users)},
-		func(u *id.User) []any { return []any{readmodel.Text(u)} })
+		[]any{string(layer), readmodel.Texts(users)}, readmodel.OneText[id.User])
 	granted := make(map[id.User]bool, len(found))
 	for _, u := range found {
 		granted[u] = true
@@ -173,8 +172,7 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted AND c.user_id > $3 ORDER BY c
 // have granted a layer.
 // Faults: building, quarantined, stale.
 func (m Consent) Consenting(ctx context.Context, client id.Client, layer id.ConsentLayer, after id.User, limit int) ([]id.User, error) {
-	return readmodel.Query(ctx, m.Reader, m, client, false, consentingUsers, []any{string(layer), string(after), limit},
-		func(u *id.User) []any { return []any{readmodel.Text(u)} })
+	return readmodel.Query(ctx, m.Reader, m, client, false, consentingUsers, []any{string(layer), string(after), limit}, readmodel.OneText[id.User])
 }
 
 const usersBefore = `
@@ -190,8 +188,7 @@ WHERE u.client = $1 AND NOT u.erased AND u.created_position < $2 AND u.id > $3 O
 func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
 	var others []id.User
 	for len(others) < limit {
-		users, err := readmodel.Query(ctx, m.Reader, Users{}, client, false, usersBefore, []any{string(before), string(after), limit},
-			func(u *id.User) []any { return []any{readmodel.Text(u)} })
+		users, err := readmodel.Query(ctx, m.Reader, Users{}, client, false, usersBefore, []any{string(before), string(after), limit}, readmodel.OneText[id.User])
 		if err != nil || len(users) == 0 {
 			return others, err
 		}

@@ -33,8 +33,7 @@ SELECT i.item FROM interactions i WHERE i.client = $1 AND i.user_id = $2 AND i.d
 // items is nil.
 // Faults: building, quarantined, stale.
 func (m Interactions) Dismissed(ctx context.Context, client id.Client, eventual bool, user id.User, items []string) (map[string]bool, error) {
-	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, dismissedItems, []any{string(user), items, maxDismissed},
-		func(item *string) []any { return []any{readmodel.Text(item)} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, dismissedItems, []any{string(user), items, maxDismissed}, readmodel.OneText[string])
 	dismissed := make(map[string]bool, len(found))
 	for _, item := range found {
 		dismissed[item] = true

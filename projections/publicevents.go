@@ -195,8 +195,7 @@ const (
 // of that id.
 // Faults: building, quarantined, stale.
 func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool, of id.Event) (at eventstore.Position, ok bool, err error) {
-	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, placeOfEvent, []any{string(of)},
-		func(p *eventstore.Position) []any { return []any{readmodel.Text(p)} })
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, placeOfEvent, []any{string(of)}, readmodel.OneText[eventstore.Position])
 	if err != nil || len(found) == 0 {
 		return eventstore.Start, false, err
 	}

@@ -24,11 +24,11 @@ const (
 func StreamsOfUser(ctx context.Context, r readmodel.Reader, client id.Client, eventual bool, user id.User) ([]eventstore.Stream, error) {
 	streams := []eventstore.Stream{eventstore.UserStream(client, user), eventstore.MatchStream(client, user)}
 	args := []any{string(user), maxStreams}
-	layers, err := readmodel.Query(ctx, r, Consent{}, client, eventual, layersOfUser, args, func(l *id.ConsentLayer) []any { return []any{readmodel.Text(l)} })
+	layers, err := readmodel.Query(ctx, r, Consent{}, client, eventual, layersOfUser, args, readmodel.OneText[id.ConsentLayer])
 	if err != nil {
 		return nil, err
 	}
-	campaigns, err := readmodel.Query(ctx, r, Campaigns{}, client, eventual, campaignsOfUser, args, func(c *id.Campaign) []any { return []any{readmodel.Text(c)} })
+	campaigns, err := readmodel.Query(ctx, r, Campaigns{}, client, eventual, campaignsOfUser, args, readmodel.OneText[id.Campaign])
 	if err != nil {
 		return nil, err
 	}

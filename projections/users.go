@@ -308,7 +308,7 @@ func (m Users) Find(ctx context.Context, client id.Client, eventual bool, extern
 	if err != nil {
 		return "", err
 	}
-	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, foundUser, []any{lookup}, func(u *id.User) []any { return []any{readmodel.Text(u)} })
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, foundUser, []any{lookup}, readmodel.OneText[id.User])
 	if err != nil {
 		return "", err
 	}

@@ -131,6 +131,9 @@ func Count(ctx context.Context, r Reader, of projector.Projection, client id.Cli
 // Text takes a text column that may be NULL, which is "".
 func Text[T ~string](into *T) any { return nullableText[T]{into} }
 
+// OneText takes a row that is one such column.
+func OneText[T ~string](into *T) []any { return []any{Text(into)} }
+
 type nullableText[T ~string] struct{ into *T }
 
 // ScanText takes the value (pgtype.TextScanner).

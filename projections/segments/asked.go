@@ -79,7 +79,7 @@ func (m Model) Among(ctx context.Context, client id.Client, segment id.Segment, 
 		return nil, err
 	}
 	for some := range slices.Chunk(users, readmodel.UsersAtOnce) {
-		found, err := readmodel.Query(ctx, m.Reader, m, client, true, amongUsers, []any{string(segment), readmodel.Texts(some)}, func(u *id.User) []any { return []any{readmodel.Text(u)} })
+		found, err := readmodel.Query(ctx, m.Reader, m, client, true, amongUsers, []any{string(segment), readmodel.Texts(some)}, readmodel.OneText[id.User])
 		if err != nil {
 			return nil, err
 		}
