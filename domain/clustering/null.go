@@ -205,10 +205,7 @@ func (u *null) shuffled(seed uint64, number int) Points {
 	random := draws(seed, forShuffle, number)
 	p, from := u.empty()
 	for _, b := range u.blocks {
-		for i := len(from) - 1; i > 0; i-- {
-			j := random.IntN(i + 1)
-			from[i], from[j] = from[j], from[i]
-		}
+		splitmix.Shuffle(&random, from)
 		for i, other := range from {
 			b.copy(p.row(i), u.points.row(other))
 		}

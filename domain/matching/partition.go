@@ -57,7 +57,7 @@ func (p *Population) Partition(seed uint64) {
 	if n < 2 || len(p.traits) == 0 {
 		return
 	}
-	shuffle(&random, users)
+	splitmix.Shuffle(&random, users)
 	p.partition = &partition{anchors: p.addAnchors(users[:min(anchorRows, len(users))])}
 	p.train(users[:min(n*trainedOn, len(users))], n)
 	p.assignCells(n)
@@ -354,11 +354,4 @@ func (v view) ranking(row int, alike []int32, n int) []int {
 	nearer := func(a, b int) int { return cmp.Or(cmp.Compare(alike[b], alike[a]), cmp.Compare(a, b)) }
 	slices.SortFunc(cells, nearer)
 	return cells[:n]
-}
-
-func shuffle(random *splitmix.Source, users []string) {
-	for i := len(users) - 1; i > 0; i-- {
-		j := random.IntN(i + 1)
-		users[i], users[j] = users[j], users[i]
-	}
 }

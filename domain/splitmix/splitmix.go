@@ -29,6 +29,14 @@ func (s *Source) IntN(n int) int {
 // Float64 returns a number in [0, 1).
 func (s *Source) Float64() float64 { return float64(s.Uint64()>>11) / (1 << 53) }
 
+// Shuffle puts a list into an order that is drawn.
+func Shuffle[T any](random *Source, list []T) {
+	for i := len(list) - 1; i > 0; i-- {
+		j := random.IntN(i + 1)
+		list[i], list[j] = list[j], list[i]
+	}
+}
+
 // Pairs draws pairs of different numbers below n, so many of them, or yields every
 // pair once where there are no more.
 func Pairs(n, most int, seed uint64) iter.Seq2[int, int] {
