@@ -43,7 +43,7 @@ func asyncContract(doc *openapi3.T) ([]byte, error) {
 		kinds[kind] = reference("messages", kind)
 		closure(contract.Components.Schemas, name, schemas)
 	}
-	schemas["DeliveryHeaders"] = deliveryHeaders()
+	schemas["DeliveryHeaders"] = deliveryHeaders(doc)
 	return json.Marshal(object{
 		"asyncapi": "3.0.0",
 		"info": object{
@@ -95,17 +95,13 @@ func closure(from map[string]any, name string, into object) {
 	walk(from[name])
 }
 
-func deliveryHeaders() object {
-	text := func(about string) object { return object{"type": "string", "description": about} }
-	return object{
-		"type": "object", "description": "Of a webhook; the stream has none of them.",
-		"properties": object{
-			"X-Service-Event":     text("The type of the event."),
-			"X-Service-Signature": text("HMAC-SHA256 of the body by the newest secret, in lower-case hex."),
-			"webhook-id":          text("The event, `evt_…`: the same at every attempt and redelivery."),
-			"webhook-timestamp":   text("When it was signed, in Unix seconds."),
-			"webhook-signature":   text("Standard Webhooks signatures, separated by spaces."),
-			"X-Kindred-Delivery":  text("The delivery, `dlv_…`."),
-		},
+// deliveryHeaders are those of which the contract tells that a subscription's URL gets them.
+func deliveryHeaders(doc *openapi3.T) object {
+	headers := object{}
+	for _, event := range doc.Paths.Find("/api/v1/clients/{client_id}/webhooks").Post.Callbacks["event"].Value.Map() {
+		for _, p := range event.Post.Parameters {
+			headers[p.Value.Name] = object{"type": "string", "description": p.Value.Description}
+		}
 	}
+	return object{"type": "object", "description": "Of a webhook; the stream has none of them.", "properties": headers}
 }

@@ -80,6 +80,16 @@ func TestTheEventsAreDescribedAsAsyncAPI(t *testing.T) {
 			t.Errorf("%s: %+v", name, operation)
 		}
 	}
+	var headers []string
+	for _, event := range loadContract(t).Paths.Find("/api/v1/clients/{client_id}/webhooks").Post.Callbacks["event"].Value.Map() {
+		for _, p := range event.Post.Parameters {
+			headers = append(headers, p.Value.Name)
+		}
+	}
+	slices.Sort(headers)
+	if told := slices.Sorted(maps.Keys(doc.Components.Schemas["DeliveryHeaders"].Properties)); !slices.Equal(told, headers) {
+		t.Errorf("a delivery has the headers %q, told are %q", headers, told)
+	}
 	var tree any
 	if err := json.Unmarshal([]byte(body), &tree); err != nil {
 		t.Fatal(err)
