@@ -212,7 +212,7 @@ const unsettled = "unsettled"
 var verdicts = map[string]string{
 	"groups": "The users stand in groups: they are closer together, and the groups farther apart, than in any crowd without " +
 		"groups that was made up from the same traits.",
-	"continuum": "Traits go together among the users, but gradually: a made-up crowd without groups, in which the same numbers go " +
+	"continuum": "Traits go together among the users, but gradually: a made-up crowd without groups, in which the same traits go " +
 		"together, divides as well. The clusters are parts of one range; their borders could be elsewhere.",
 	unsettled: "The users are more than one crowd, but which groups they form is not settled: divided anew from another " +
 		"beginning, the same users come out otherwise. The borders could be elsewhere.",
