@@ -36,7 +36,7 @@ func parsed(t testing.TB, text string, scope rule.Scope) *rule.Rule {
 }
 
 const someone = `{"plan": "pro", "age": 33, "likes": ["jazz", "go"], "active": true, "nothing": null, "email": "ann@example.com",
-	"home": {"lat": 52.52, "lon": 13.40, "city": "Berlin"}, "office": "48.85,2.35", "last_seen": "2026-02-10T08:00:00Z", "born": "1993-05-01",
+	"home": {"lat": 52.52, "lon": 13.40, "city": "Berlin"}, "part": {"city": "Berlin"}, "office": "48.85,2.35", "last_seen": "2026-02-10T08:00:00Z", "born": "1993-05-01",
 	"trial_ends": "2026-03-03", "odd name": 1, "pets": [{"kind": "dog", "age": 3}, {"kind": "cat"}, null], "score": 7.5}`
 
 func TestARuleJudges(t *testing.T) {
@@ -52,6 +52,11 @@ func TestARuleJudges(t *testing.T) {
 		`traits["odd name"] == 1`:                                           rule.True,
 		`traits.likes[0] == "jazz"`:                                         rule.True,
 		`traits.likes[7] == "jazz"`:                                         rule.Unknown,
+		`["jazz"] == traits.likes`:                                          rule.False,
+		`traits.likes == ["jazz", "go", "soul"]`:                            rule.False,
+		`traits.part == traits.home`:                                        rule.False,
+		`traits.home == traits.part`:                                        rule.False,
+		`size("Köln") == 4`:                                                 rule.True,
 		`traits.email.endsWith("@example.com")`:                             rule.True,
 		`traits.email.matches("^[a-z]+@")`:                                  rule.True,
 		`traits.age.startsWith("3")`:                                        rule.Unknown,
@@ -368,6 +373,8 @@ func TestWhatCountsCannotTellIsRefused(t *testing.T) {
 		`interactions("click", "7d") >= 257`:             "column 32",
 		`interactions("click", "7d") > 256`:              "column 31",
 		`256 == interactions("click", "7d")`:             "column 1:",
+		`256 < interactions("click", "7d")`:              "column 1:",
+		`257 <= interactions("click", "7d")`:             "column 1:",
 		`interactions("click", "7d") >= traits.n`:        "column 38",
 		`interactions("click", "7d") + 1 > 2`:            "column 13",
 		`interactions("clicks", "7d") > 2`:               "column 14",
@@ -381,6 +388,7 @@ func TestWhatCountsCannotTellIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, and not at %s", text, err, where)
 		}
 	}
+	parsed(t, `256 <= interactions("click", "7d") || 256 > interactions("click", "7d")`, rule.Users)
 	if _, err := rule.Parse(`in_cluster("clu_04hk8ls48pkqs04hk8ls48pkqs")`, rule.Events); err == nil {
 		t.Error("a filter of events asks for clusters")
 	}
@@ -682,6 +690,68 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 	}
 	if none, err := rule.Among(rule.Filter{}, "", rule.Bounds{}); none != nil || err != nil {
 		t.Errorf("of no rules there is a filter: %v, %v", none, err)
+	}
+}
+
+// Facts may be of a moment long ago, and a filter is of now: for both of a pair.
+func TestAFilterGoesByItsOwnTime(t *testing.T) {
+	for _, always := range []string{"", `within(traits.seen, "1d")`} {
+		filter, err := rule.Among(rule.Filter{Rule: parsed(t, `within(traits.seen, "1d")`, rule.Pairs), Now: now}, always, rule.Bounds{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		long, short := func() *rule.Facts {
+			return &rule.Facts{Traits: map[string]any{"seen": "2026-02-27"}, Now: now.AddDate(0, 0, -2)}
+		}, func() *rule.Facts {
+			return &rule.Facts{Traits: map[string]any{"seen": "2026-03-01"}, Now: now.AddDate(0, 0, -2)}
+		}
+		for _, pair := range []struct {
+			candidate, viewer *rule.Facts
+			named             bool
+		}{{short(), short(), true}, {long(), short(), false}, {short(), long(), always == ""}} {
+			pair.candidate.Viewer = pair.viewer
+			if filter.Names(pair.candidate, 0) != pair.named {
+				t.Errorf("who was seen on %s, for one of %s, beside %q: not %v", pair.candidate.Traits["seen"], pair.viewer.Traits["seen"], always, pair.named)
+			}
+		}
+	}
+}
+
+// Where all candidates were looked at no more can be named; of those that are not looked at some may.
+func TestAFilterTellsWhetherMoreMayBeNamed(t *testing.T) {
+	for there, want := range map[int]bool{30: false, 49_999: false, 50_000: true, 1_000_000: true} {
+		looked := 0
+		truncated, err := (&rule.Filter{}).Widen(10, func(best int) (int, int, error) {
+			looked = best
+			return min(there, best), 3, nil
+		})
+		if truncated != want || err != nil || looked < min(there, 50_000) {
+			t.Errorf("of %d candidates: truncated %v, after a look at %d: %v", there, truncated, looked, err)
+		}
+	}
+	if truncated, err := (&rule.Filter{}).Widen(10, func(best int) (int, int, error) { return best, 10, nil }); truncated || err != nil {
+		t.Errorf("there were enough: %v, %v", truncated, err)
+	}
+}
+
+// Whom the trait parts name, a match rule, a segment or other parts may leave out.
+func TestAFilterIsItsTraitPartsWhereItAsksForNothingElse(t *testing.T) {
+	asked := func(text string) *rule.Rule { return parsed(t, text, rule.Pairs) }
+	for _, of := range []struct {
+		filter rule.Filter
+		always string
+		only   bool
+	}{
+		{rule.Filter{Rule: asked(`traits.a == 1 && traits.b == 2`)}, "", true},
+		{rule.Filter{Rule: asked(`traits.a == 1 && traits.b == 2`)}, `traits.c == 3`, false},
+		{rule.Filter{Rule: asked(`traits.a == 1`), Segment: "seg_1"}, "", false},
+		{rule.Filter{Segment: "seg_1"}, "", false},
+		{rule.Filter{Rule: asked(`within(traits.a, "1d") && traits.b == 2`)}, "", false},
+	} {
+		filter, err := rule.Among(of.filter, of.always, rule.Bounds{})
+		if err != nil || filter.OnlyTraitParts() != of.only {
+			t.Errorf("%q beside %q: %v, %v", filter.TraitParts(), of.always, filter.OnlyTraitParts(), err)
+		}
 	}
 }
 

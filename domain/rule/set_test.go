@@ -23,7 +23,7 @@ func TestARuleOfASetJudgesAsItDoesAlone(t *testing.T) {
 		for range rapid.IntRange(1, 6).Draw(t, "rules") {
 			text := drawLogic(t, 2, false).ours
 			if rapid.Bool().Draw(t, "window") {
-				text = "(" + text + ") || " + rapid.SampledFrom([]string{`within(traits.d, "2d")`, `older(traits.d, "1d")`, `in_segment("seg_00000000000000000000000001")`}).Draw(t, "part")
+				text = "(" + text + ") || " + rapid.SampledFrom([]string{`within(traits.d, "2d")`, `older(traits.d, "1d")`, `in_segment("seg_04hk8ls48pkqs04hk8ls48pkqs")`}).Draw(t, "part")
 			}
 			if rapid.Bool().Draw(t, "needs") {
 				text = rapid.SampledFrom([]string{`traits.a == 1`, `traits.b < 2`, `within(traits.d, "2d")`, `!(older(traits.d, "1d"))`}).Draw(t, "needed") + " && (" + text + ")"
