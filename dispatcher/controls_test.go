@@ -174,6 +174,44 @@ func TestOnlyWhoeverChoseItWaitsAndOnlyFor429And503(t *testing.T) {
 	}
 }
 
+// Of several that are under way, one may ask for less than another.
+func TestTheLongestWaitThatAReceiverAsksForCounts(t *testing.T) {
+	r := newFixture(t, Config{})
+	sandbox := r.client()
+	_, subscribed := r.subscribe(sandbox, "http://a.example", "")
+	r.apply(subscribed, r.recorded(sandbox, event.ClockMoved{Client: sandbox, AheadMicros: (24 * time.Hour).Microseconds()}))
+	r.apply(r.matches(sandbox, 4)...)
+	asked := outcomes(failed, r.claim(3)...)
+	asked[0].hold, asked[1].hold, asked[2].hold = time.Minute, 10*time.Minute, 2*time.Minute
+	for _, noted := range [][]outcome{asked[:2], asked[2:]} {
+		r.noteAll(noted, false)
+		n := r.count(`SELECT round(extract(epoch FROM held_until - now() - interval '24 hours')) FROM dispatch_endpoints`)
+		if n < 500 || n > 600 {
+			t.Errorf("it is held for %d s by its client's clock, not for 600", n)
+		}
+		if jobs := r.claim(1); len(jobs) != 0 {
+			t.Error("it is not held")
+		}
+	}
+}
+
+func TestAReceiverIsHeldThatIsBusyOrUnavailableAndNoOther(t *testing.T) {
+	r := newFixture(t, Config{})
+	var status atomic.Int64
+	rx := newReceiver(t, func(w http.ResponseWriter, req *http.Request) { asks(int(status.Load()))(w, req) })
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	for answer, hold := range map[int]time.Duration{429: 10 * time.Minute, 503: 10 * time.Minute, 200: 0, 301: 0, 404: 0, 500: 0, 502: 0} {
+		status.Store(int64(answer))
+		for _, chosen := range []bool{true, false} {
+			o := w.attempt(t.Context(), job{Address: address{Clear: rx.URL}, Waits: chosen, read: w.Now()})
+			if o.status != answer || chosen && o.hold != hold || !chosen && o.hold != 0 {
+				t.Errorf("answered %d, it is held for %s (chosen %t)", o.status, o.hold, chosen)
+			}
+		}
+	}
+}
+
 // disabled notes what DisableFailing asks for.
 type disabled []id.Webhook
 

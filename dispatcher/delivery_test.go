@@ -328,6 +328,73 @@ func TestSubscriptionsThatWereReadTooLongAgoAreReadTogether(t *testing.T) {
 	}
 }
 
+// Each of a round has what is its own: rows are read one after the other into the same place.
+func TestSubscriptionsThatAreReadTogetherKeepTheirOwnSecretsAndAddresses(t *testing.T) {
+	r := newFixture(t, Config{})
+	var want []string
+	client := r.client()
+	for _, name := range []string{"a", "b", "c"} {
+		url := "http://" + name + ".example"
+		webhook, subscribed := r.subscribe(client, url, "secret of "+name)
+		headers := event.Private([]byte(`{"X-Of":"` + name + `"}`))
+		r.apply(subscribed, r.recorded(client, event.WebhookHeadersSet{Webhook: webhook, Names: []string{"X-Of"}, Headers: headers}))
+		want = append(want, url+" by secret of "+name+", X-Of "+name)
+	}
+	r.apply(r.match(client))
+	jobs := r.claim(1)
+	if err := r.queue(time.Minute).reread(t.Context(), jobs, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	var got []string
+	for _, j := range jobs {
+		j, secrets, err := w.current(t.Context(), j, w.Now())
+		if err != nil || len(secrets) != 1 {
+			t.Fatalf("%d secrets, %v", len(secrets), err)
+		}
+		got = append(got, fmt.Sprintf("%s by %s, X-Of %s", j.URL, secrets[0], j.Own["X-Of"]))
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestADeliveryThatAnotherHasTakenOverIsNotSent(t *testing.T) {
+	r := newFixture(t, Config{})
+	rx := newReceiver(t, nil)
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed, r.match(client))
+	late := r.claim(1)[0]
+	r.endLeases()
+	r.claim(1)
+	late.read = w.Now().Add(-freshFor)
+	if o := w.attempt(t.Context(), late); o.verdict != returned || len(rx.got) != 0 {
+		t.Errorf("%s, %d requests", o.verdict, len(rx.got))
+	}
+}
+
+func TestWhatCouldNotBeSentIsNoFailureOfItsReceiver(t *testing.T) {
+	r := newFixture(t, Config{})
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	w.ExternalIDs = func(context.Context, id.Client, []id.User) (map[id.User]string, error) { return nil, errCrashed }
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	w.scheduler.expect(firstAttempt, waiting{Webhook: webhook, Client: client}, w.Now())
+	j := r.claim(1)[0]
+	j.External = true
+	if o := w.deliver(t.Context(), j); o.verdict != returned || o.retryIn != pauseAfterTrouble {
+		t.Errorf("it is %s for %s", o.verdict, o.retryIn)
+	}
+	if !w.scheduler.endpoints[webhook].failingSince.IsZero() || len(w.health.take()) != 0 {
+		t.Error("its receiver is said to fail")
+	}
+}
+
 func TestAFailureUnderWayWhenThePauseComesIsNotRetried(t *testing.T) {
 	r := newFixture(t, Config{})
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -463,6 +530,65 @@ func TestANotificationWakesTheWorkers(t *testing.T) {
 	rx.next(t)
 	r.apply(r.match(client))
 	rx.next(t)
+}
+
+// Claims begin there: what is before would wait for the next look.
+func TestANotificationTellsTheFirstOfWhatIsNew(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	acquired, err := r.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := acquired.Hijack()
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), `LISTEN `+channel); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(r.matches(client, 3)...)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	told, err := conn.WaitForNotification(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := r.count(`SELECT min(made) FROM dispatch_queue WHERE made > (SELECT min(made) FROM dispatch_queue)`)
+	if want := fmt.Sprint(client, " ", webhook, " ", first); told.Payload != want {
+		t.Errorf("told %q, not %q", told.Payload, want)
+	}
+}
+
+func TestWhatIsAskedForByHandIsSentAtOnce(t *testing.T) {
+	r := newFixture(t, Config{Poll: time.Hour, RetryDelays: []time.Duration{time.Millisecond}})
+	rx := newReceiver(t, answers(500, 500, 200))
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "")
+	match := r.match(client)
+	r.apply(subscribed, match)
+	r.start(r.Dispatcher)
+	r.ended("dropped", 1)
+	m := r.manual()
+	for _, ask := range []func() error{
+		func() error {
+			_, err := m.recover(t.Context(), client, webhook, state{}, time.Time{}, nil)
+			return err
+		},
+		func() error {
+			_, err := m.Redeliver(t.Context(), client, webhook, deliveryOf(match.ID, webhook), nil)
+			return err
+		},
+	} {
+		for len(rx.got) > 0 {
+			<-rx.got
+		}
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+		rx.next(t)
+	}
+	r.ended("delivered", 2)
 }
 
 func TestPollingServesWhereNotificationsAreLost(t *testing.T) {

@@ -255,6 +255,9 @@ SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_a
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
+	if n := r.count(`SELECT count(*) FROM dispatch_deliveries WHERE NOT recovered AND made < (SELECT max(made) FROM dispatch_deliveries WHERE recovered)`); n != 0 {
+		t.Errorf("%d are left that are older than what is recovered", n)
+	}
 	got, err := m.recover(t.Context(), client, webhook, state{}, time.Time{}, []string{"another"})
 	if want := (Recovery{Recovered: 500}); err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)
@@ -350,6 +353,75 @@ func TestARecoveryTakesWhatDidNotArriveAndIsWantedAlone(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("the events %v are queued again, not %v", got, want)
+	}
+}
+
+// What a subscription asks for says nothing of a test, which its owner asked for by name.
+func TestATestOfAnyTypeIsSentAndNotToldOf(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	test, err := r.manual().Test(t.Context(), client, webhook, "clustering.failed", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.manual().Redeliver(t.Context(), client, webhook, test.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	jobs := r.claim(2)
+	if len(jobs) != 2 || jobs[0].Cancelled || jobs[1].Cancelled {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	r.note(delivered, jobs...)
+	if n := r.count(`SELECT count(*) FROM dispatch_endings`); n != 0 {
+		t.Error("its end is told to the log")
+	}
+}
+
+func TestTestsAreBoundedInAMinuteWhateverBecameOfThem(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	test := func() error {
+		_, err := r.manual().Test(t.Context(), client, webhook, matchType, nil)
+		return err
+	}
+	for i := range maxTests {
+		if err := test(); err != nil {
+			t.Fatalf("test %d: %v", i+1, err)
+		}
+		if i < maxTests/2 {
+			r.endAs(delivered, 1)
+		}
+	}
+	r.exec(`UPDATE dispatch_deliveries SET queued_at = queued_at - interval '40 s'`)
+	refused := fault.As(test())
+	if refused == nil || refused.Code != "too_many_tests" || refused.RetryAfter <= 0 || refused.RetryAfter > 20*time.Second {
+		t.Errorf("the test after the last is answered %+v", refused)
+	}
+	r.exec(`UPDATE dispatch_deliveries SET queued_at = queued_at - interval '20 s'`)
+	if err := test(); err != nil {
+		t.Errorf("a minute after the first: %v", err)
+	}
+}
+
+func TestWhatIsRecoveredComesInTheOrderInWhichItOccurred(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	events := r.matches(client, 3)
+	r.apply(events[1], events[2], events[0])
+	r.endAs(cancelled, 3)
+	if got, err := r.manual().Recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != 3 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, e := range events {
+		if jobs := r.claim(1); len(jobs) != 1 || jobs[0].Event != e.ID {
+			t.Errorf("%+v, not %s", jobs, e.ID)
+		}
 	}
 }
 
@@ -639,6 +711,27 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 		got, err := r.manual().Health(t.Context(), client, of, true)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%v, (-want +got):\n%s", err, diff)
+		}
+	}
+}
+
+func TestWhatHasFailedForLongestIsListedFirst(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhooks := map[id.Webhook]time.Duration{}
+	for i := range 5 {
+		webhook, subscribed := r.subscribe(client, "http://a.example", "")
+		r.apply(subscribed)
+		webhooks[webhook] = time.Duration(i) * time.Hour
+		r.exec(`INSERT INTO dispatch_health (client, webhook, failing_since, last_failure_at) VALUES ($1, $2, $3, $3)`, client, webhook, r.at.Add(-webhooks[webhook]))
+	}
+	found, err := r.manual().Failing(t.Context(), client, 3)
+	if err != nil || len(found) != 3 {
+		t.Fatalf("%d are listed, %v", len(found), err)
+	}
+	for i, f := range found {
+		if want := time.Duration(4-i) * time.Hour; webhooks[f.Webhook] != want {
+			t.Errorf("place %d has what has failed for %s, not for %s", i, webhooks[f.Webhook], want)
 		}
 	}
 }

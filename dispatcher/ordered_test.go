@@ -129,6 +129,30 @@ func TestWhatFollowsAFailureWaitsForItsEnd(t *testing.T) {
 	}
 }
 
+// Those that failed before it was ordered do not go together, either.
+func TestOfAnOrderedEndpointOneRetryIsMadeAtATime(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 3)...)
+	r.note(failed, r.claim(3)...)
+	r.apply(r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: event.EndpointControls{Ordered: true}}))
+	r.exec(`UPDATE dispatch_queue SET due_at = now() - made * interval '1 s'`)
+	var made []int64
+	for range 3 {
+		jobs := r.claim(9)
+		if len(jobs) != 1 {
+			t.Fatalf("%d are claimed", len(jobs))
+		}
+		made = append(made, jobs[0].Made)
+		r.note(delivered, jobs...)
+	}
+	if !slices.IsSortedFunc(made, func(x, y int64) int { return int(y - x) }) {
+		t.Errorf("not by when they are due: %v", made)
+	}
+}
+
 func TestAPauseEndsAChainThatIsOnItsWay(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()

@@ -544,3 +544,110 @@ func TestADiscoveryTellsHowOldTheOldestIs(t *testing.T) {
 		t.Errorf("found %+v", found)
 	}
 }
+
+func TestTheOldestIsAttemptedFirst(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	events := r.matches(client, 3)
+	r.apply(events...)
+	for _, e := range events {
+		if jobs := r.claim(1); len(jobs) != 1 || jobs[0].Event != e.ID {
+			t.Errorf("claimed %+v, not %s", jobs, e.ID)
+		}
+	}
+}
+
+// What is free again once its lease has ended no notification tells of.
+func TestALookFindsWhatIsFreeAgain(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	for range 2 {
+		_, subscribed := r.subscribe(client, "http://a.example", "")
+		r.apply(subscribed)
+	}
+	r.apply(r.matches(client, 2)...)
+	found := func() (n [attemptKinds]int) {
+		t.Helper()
+		endpoints, err := r.queue(time.Minute).discover(t.Context(), [attemptKinds]id.Webhook{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind := range n {
+			n[kind] = len(endpoints[kind])
+		}
+		return n
+	}
+	r.note(failed, r.claim(1)...)
+	r.exec(`UPDATE dispatch_queue SET due_at = now() WHERE failed > 0`)
+	if n := found(); n != [attemptKinds]int{2, 2} {
+		t.Errorf("work of %v endpoints is found", n)
+	}
+	r.claim(2)
+	if n := found(); n != [attemptKinds]int{} {
+		t.Errorf("of what is held, work of %v endpoints is found", n)
+	}
+	r.endLeases()
+	if n := found(); n != [attemptKinds]int{2, 2} {
+		t.Errorf("once the leases have ended, work of %v endpoints is found", n)
+	}
+}
+
+// However long its outcome took to be noted, and wherever the clock of its process went.
+func TestTheScheduleCountsFromTheEndOfAnAttempt(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed)
+	for _, of := range []struct{ began, dueIn time.Duration }{
+		{0, 30 * time.Second}, {-6 * time.Second, 25 * time.Second}, {-time.Hour, 30 * time.Second}, {time.Hour, 30 * time.Second},
+	} {
+		r.apply(r.match(client))
+		now := time.Now()
+		o := outcome{job: r.claim(1)[0], verdict: failed, began: now.Add(of.began), latency: time.Second, retryIn: 30 * time.Second}
+		if _, err := r.queue(time.Minute).complete(t.Context(), []outcome{o}, now, false); err != nil {
+			t.Fatal(err)
+		}
+		n := r.count(`SELECT round(extract(epoch FROM due_at - queued_at)) FROM dispatch_queue WHERE delivery = $1`, o.job.Delivery)
+		if want := int(of.dueIn.Seconds()); n < want || n > want+3 { // a slow machine queues a moment before
+			t.Errorf("of an attempt that began %s from now, the retry is due in %d s, not in %d", of.began, n, want)
+		}
+	}
+}
+
+func TestNotingAgainTakesBackNoAttemptOfAnother(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	_, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	late := outcomes(failed, r.claim(1)...)
+	late[0].latency = time.Minute
+	r.endLeases()
+	taken := outcomes(delivered, r.claim(1)...)
+	r.noteAll(late, false)
+	r.noteAll(taken, true)
+	if n := r.logged(taken[0].job.Delivery); n != 2 {
+		t.Errorf("%d attempts are logged, not both", n)
+	}
+}
+
+func TestWhatIsCancelledWasAttemptedAsOftenAsItWas(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, "http://a.example", "")
+	r.apply(subscribed, r.match(client))
+	r.note(failed, r.claim(1)...)
+	r.exec(`UPDATE dispatch_queue SET due_at = now()`)
+	jobs := r.claim(1)
+	r.note(cancelled, jobs...)
+	shown, _, err := r.manual().List(t.Context(), client, webhook, true, Query{Limit: 9})
+	if err != nil || len(shown) != 1 || len(shown[0].Attempts) != 1 || shown[0].Status != StatusCancelled {
+		t.Errorf("shown as %+v, %v", shown, err)
+	}
+	for _, told := range []string{`SELECT attempts FROM dispatch_deliveries`, `SELECT attempts FROM dispatch_endings`} {
+		if n := r.count(told); n != 1 {
+			t.Errorf("%d attempts by %s", n, told)
+		}
+	}
+}

@@ -59,6 +59,24 @@ func TestEndpointsShareSlotsInRotation(t *testing.T) {
 	}
 }
 
+func TestClientsShareSlotsInRotation(t *testing.T) {
+	now := time.Now()
+	all := map[id.Client]int{}
+	for i := range 40 {
+		all[id.Client(fmt.Sprint("c", i))] = 1
+	}
+	s := ready(Config{FirstAttempts: 4}, now, all)
+	for range 10 {
+		for _, quota := range s.quotas(now) {
+			delete(all, quota.client)
+			s.release(firstAttempt, quota.webhook, quota.n[firstAttempt])
+		}
+	}
+	if len(all) != 0 {
+		t.Errorf("%d of 40 clients had no slot of 40", len(all))
+	}
+}
+
 func TestHangingEndpointsLeaveRoomForANewcomer(t *testing.T) {
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"hanging": 1000})
@@ -331,5 +349,145 @@ func TestLateAttemptsKeepToTheRate(t *testing.T) {
 			t.Errorf("one begins %v after the one before", now.Sub(last))
 		}
 		last, wakes = now, slices.Delete(wakes, next, next+1)
+	}
+}
+
+// A lone slot is a slot, too: nobody is left out because half of it is none.
+func TestTheLastFreeSlotGoesToWhoHasNone(t *testing.T) {
+	now := time.Now()
+	s := ready(Config{FirstAttempts: 1, PerEndpoint: 1}, now, map[id.Client]int{"c": 1})
+	if got := handed(s, s.quotas(now))["c"]; got != 1 {
+		t.Errorf("%d slots of one", got)
+	}
+}
+
+func TestAClientTakesNoMoreSlotsThanItLeavesFreeInHoweverManyRounds(t *testing.T) {
+	now := time.Now()
+	s := ready(Config{FirstAttempts: 40}, now, map[id.Client]int{"many": 1})
+	for range 10 {
+		quotas := s.quotas(now)
+		s.claimed(quotas, everything(quotas))
+		s.expect(firstAttempt, waiting{Webhook: id.Webhook(fmt.Sprint("later/", s.served)), Client: "many"}, now)
+	}
+	if used := s.used[firstAttempt]; used > 20 {
+		t.Errorf("one client has %d slots of 40", used)
+	}
+}
+
+// everything is what a claim returns that finds as much as it may take.
+func everything(quotas []quota) (jobs []job) {
+	for _, q := range quotas {
+		for kind, n := range q.n {
+			for range n {
+				jobs = append(jobs, job{Client: q.client, Webhook: q.webhook, Kind: attemptKind(kind)})
+			}
+		}
+	}
+	return jobs
+}
+
+// What waits for eight minutes says nothing of what has failed just now.
+func TestARetryThatIsDueSoonerIsKeptWaitingByNoOther(t *testing.T) {
+	now := time.Now()
+	s := newScheduler(Config{}.withDefaults())
+	for _, due := range []time.Duration{8 * time.Minute, 30 * time.Second, 2 * time.Minute} {
+		s.expect(retryAttempt, waiting{Webhook: "w", Client: "c"}, now.Add(due))
+	}
+	if wait := s.next(now, time.Hour); wait != 30*time.Second {
+		t.Errorf("the next is in %s, not in half a minute", wait)
+	}
+}
+
+func TestNoMoreEndpointsAreKnownThanMayBe(t *testing.T) {
+	now := time.Now()
+	s := crowded(1, firstAttempt, now)
+	s.expect(firstAttempt, waiting{Webhook: "newcomer", Client: "other"}, now)
+	if n := len(s.endpoints); n > maxEndpoints {
+		t.Errorf("%d endpoints are known", n)
+	}
+}
+
+// That an endpoint is ordered, or has a rate, a claim tells: the first one asks for as much as any other.
+func TestAnEndpointThatTurnsOutToBeOrderedHasOneSlot(t *testing.T) {
+	now := time.Now()
+	s := ready(Config{}, now, map[id.Client]int{"c": 1})
+	s.expect(retryAttempt, waiting{Webhook: "c/0", Client: "c"}, now.Add(time.Minute))
+	chain := slices.Repeat([]job{{Client: "c", Webhook: "c/0", Ordered: true}}, maxChain)
+	s.claimed(s.quotas(now), chain)
+	if used := s.used[firstAttempt]; used != 1 || s.byClient["c"][firstAttempt] != 1 {
+		t.Errorf("%d slots are in use", used)
+	}
+	if quotas := s.quotas(now.Add(time.Minute)); len(quotas) != 0 {
+		t.Errorf("beside what is under way, it gets %+v", quotas)
+	}
+	s.release(firstAttempt, "c/0", 1)
+	if quotas := s.quotas(now); len(quotas) != 1 || quotas[0].n[firstAttempt] != 1 {
+		t.Errorf("behind the first chain, it gets %+v", quotas)
+	}
+}
+
+// paced makes a scheduler that knows an endpoint with endless work to have a rate.
+func paced(most int, now time.Time) *scheduler {
+	s := ready(Config{}, now, map[id.Client]int{"c": 1})
+	s.claimed(s.quotas(now), []job{{Client: "c", Webhook: "c/0", Most: most}})
+	s.release(firstAttempt, "c/0", 1)
+	s.expect(firstAttempt, waiting{Webhook: "c/0", Client: "c"}, now)
+	return s
+}
+
+func TestARateBoundsHowManySlotsItsEndpointIsGiven(t *testing.T) {
+	const most = 5
+	now := time.Now()
+	s := paced(most, now)
+	quotas := s.quotas(now)
+	if got := handed(s, quotas)["c"]; got != most {
+		t.Errorf("%d slots for a second, not %d", got, most)
+	}
+	s.claimed(quotas, everything(quotas))
+	for i := range most {
+		if wait, soon := s.pace(job{Webhook: "c/0", Most: most}, now); !soon || wait != time.Duration(i)*time.Second/most {
+			t.Errorf("place %d is in %s (%t)", i, wait, soon)
+		}
+	}
+	if _, soon := s.pace(job{Webhook: "c/0", Most: most}, now); soon {
+		t.Error("a place is held that is further ahead than a second")
+	}
+	if quotas := s.quotas(now); len(quotas) != 0 {
+		t.Errorf("beside a second's work, it gets %+v", quotas)
+	}
+	if wait := s.next(now, time.Hour); wait != time.Second/most {
+		t.Errorf("it is looked at again in %s", wait)
+	}
+}
+
+// Else what comes a moment later would begin at once.
+func TestTheRateOfAnEndpointThatHasNothingToDoIsNotForgotten(t *testing.T) {
+	now := time.Now()
+	s := paced(1, now)
+	j := job{Client: "c", Webhook: "c/0", Most: 1}
+	quotas := s.quotas(now)
+	s.claimed(quotas, []job{j})
+	s.pace(j, now)
+	s.release(firstAttempt, "c/0", 1)
+	s.claimed(s.quotas(now.Add(time.Second)), nil)
+	s.evict(now.Add(time.Second - 1))
+	if s.endpoints["c/0"] == nil {
+		t.Error("it is forgotten within the second")
+	}
+	if s.evict(now.Add(time.Second)); s.endpoints["c/0"] != nil {
+		t.Error("it is never forgotten")
+	}
+}
+
+func TestWhoFailsForLongAgainIsWarnedOfAgain(t *testing.T) {
+	now := time.Now()
+	s := ready(Config{}, now, map[id.Client]int{"c": 1})
+	for range 2 {
+		s.observe("c/0", false, 0, now)
+		now = now.Add(failingLong)
+		if !s.observe("c/0", false, 0, now) || s.observe("c/0", false, 0, now) {
+			t.Error("not warned of once")
+		}
+		s.observe("c/0", true, 0, now)
 	}
 }
