@@ -82,3 +82,20 @@ func (w *worker) named(ctx context.Context, j job) (body []byte, erased bool, er
 	body, whole := event.NameUsers(j.Body, names)
 	return body, !whole, nil
 }
+
+const (
+	// limit: deliveries | time for which a delivery waits for its users' external ids | {unnamedFor}, then it is cancelled
+	unnamedFor  = 24 * time.Hour
+	unnamedRest = 5 * time.Minute // at most, between two looks for them
+)
+
+// unnamed bounds how often a delivery is put back whose users cannot be named, and how long it
+// holds up what follows in order. Some never can: the read model may have left out that they were
+// created. So it looks for them ever less often, and is cancelled at last.
+func unnamed(o outcome) outcome {
+	o.retryIn = min(max(o.retryIn, o.job.Queued/10), unnamedRest)
+	if o.job.Queued >= unnamedFor {
+		o.verdict = cancelled
+	}
+	return o
+}

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -150,6 +151,50 @@ func TestOfAnOrderedEndpointOneRetryIsMadeAtATime(t *testing.T) {
 	}
 	if !slices.IsSortedFunc(made, func(x, y int64) int { return int(y - x) }) {
 		t.Errorf("not by when they are due: %v", made)
+	}
+}
+
+// A user whose creation the read model has left out it never knows.
+func TestADeliveryWhoseUserIsNeverKnownIsCancelledAfterADay(t *testing.T) {
+	r := newFixture(t, Config{})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	webhook, set := r.controlled(client, rx.URL, event.EndpointControls{Ordered: true})
+	unknown, known := r.match(client), r.match(client)
+	external := event.ClientSettingsChanged{Client: client, Settings: event.Settings{WebhookUserIDs: "external_id"}}
+	r.apply(append(set, r.recorded(client, external), unknown, known)...)
+	r.ExternalIDs = func(_ context.Context, _ id.Client, users []id.User) (map[id.User]string, error) {
+		names := map[id.User]string{}
+		for _, user := range users {
+			if user == unknown.Event.(event.MatchComputed).User {
+				return nil, errCrashed
+			}
+			names[user] = "known"
+		}
+		return names, nil
+	}
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	for _, of := range []struct {
+		queued, rest time.Duration
+		ends         verdict
+	}{
+		{0, time.Second, returned}, {time.Minute, 6 * time.Second, returned}, {23 * time.Hour, 5 * time.Minute, returned}, {24 * time.Hour, 5 * time.Minute, cancelled},
+	} {
+		r.exec(`UPDATE dispatch_queue SET leased_until = NULL, queued_at = now() - $1::interval`, of.queued)
+		j := r.claim(1)[0]
+		if o := w.attempt(t.Context(), j); o.verdict != of.ends || o.retryIn.Round(time.Second) != of.rest {
+			t.Errorf("after %s in the queue it is %s for %s", of.queued, o.verdict, o.retryIn)
+		}
+	}
+	r.exec(`UPDATE dispatch_queue SET leased_until = NULL`)
+	r.start(r.Dispatcher)
+	r.ended("cancelled", 1)
+	r.ended("delivered", 1)
+	if got := rx.next(t).header.Get("Webhook-Id"); got != string(known.ID) {
+		t.Errorf("%s is sent", got)
+	}
+	if got, err := r.manual().Recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != 1 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -71,6 +71,7 @@ type job struct {
 	Ordered   bool                 // it is not attempted before its predecessor has ended
 	Most      int                  // attempts a second to its endpoint; 0: no bound
 	Age       time.Duration        // since the event was recorded
+	Queued    time.Duration        // since it came into the queue
 	Made      int64                // its place among all that were queued
 	Event     id.Event
 	Trace     string // of the request that caused it; empty where no collector gets that
@@ -157,7 +158,7 @@ FROM picked p, dispatch_endpoints e
 WHERE q.client = p.client AND q.delivery = p.delivery AND e.client = q.client AND e.webhook = q.webhook
 RETURNING q.delivery, q.token, p.kind, q.failed, q.client, q.webhook, q.event_type, q.body, q.test,
 	` + isCancelled + `, q.external_ids, e.sealed_url, e.url, e.secrets, e.headers, e.respect_retry_after, e.ordered, e.max_per_second,
-	now() - q.occurred_at, q.made, q.event, q.trace, ` + pairsOf
+	now() - q.occurred_at, now() - q.queued_at, q.made, q.event, q.trace, ` + pairsOf
 
 // pairsOf is SQL for the key pairs that sign for an endpoint e; null where it wants none.
 const pairsOf = `CASE WHEN e.ed25519 THEN (SELECT c.keys FROM dispatch_clients c WHERE c.client = e.client) END`
@@ -228,7 +229,7 @@ func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
 
 func scanJob(row pgx.CollectableRow) (j job, err error) {
 	err = row.Scan(&j.Delivery, &j.Token, &j.Kind, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
-		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Ordered, &j.Most, &j.Age, &j.Made, &j.Event, &j.Trace, &j.Pairs)
+		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Ordered, &j.Most, &j.Age, &j.Queued, &j.Made, &j.Event, &j.Trace, &j.Pairs)
 	return j, err
 }
 
