@@ -186,6 +186,32 @@ func TestALargeRequestIsNotOvertakenForEver(t *testing.T) {
 	}
 }
 
+// However many clients wait, and by whichever bound a batch ends.
+func TestTheNextBatchBeginsWithThoseWhoFoundNoPlace(t *testing.T) {
+	const clients = maxBatchRequests + 40
+	for _, of := range []struct{ size, most int }{{10, maxBatchRequests}, {30_000, maxBatchBytes / 30_000}} {
+		q := newQueue()
+		for round := range 2 {
+			for i := range clients {
+				waits(t, q, fmt.Sprint("client ", i), fmt.Sprint("stream ", i, " ", round), 1, of.size)
+			}
+		}
+		served := map[string]bool{}
+		for batches := 1; len(served) < clients; batches++ {
+			batch := q.fill()
+			if len(batch) > of.most {
+				t.Fatalf("a batch has %d requests of %d bytes, and may have %d", len(batch), of.size, of.most)
+			}
+			for _, r := range batch {
+				served[r.owner()] = true
+			}
+			if batches*of.most >= clients+of.most {
+				t.Fatalf("it takes %d batches until %d of %d clients have had a place", batches, len(served), clients)
+			}
+		}
+	}
+}
+
 func TestAFullQueueRefuses(t *testing.T) {
 	q := newQueue()
 	for i := range maxWaiting {
