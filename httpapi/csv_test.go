@@ -49,6 +49,14 @@ func TestEachRecordOfCSVIsAUserOnItsLine(t *testing.T) {
 				`{"external_id":"u3","traits":{"likes":"[jazz]"}}`, `{"external_id":"u4","traits":{"likes":"<b>&\t"}}`,
 			},
 		},
+		"an object that has a line break, which no line may have": {
+			"external_id,a\nu1,\"{\"\"n\"\":\n1}\"\nu2,1\n",
+			[]string{"", `{"external_id":"u1","traits":{"a":"{\"n\":\n1}"}}`, "", `{"external_id":"u2","traits":{"a":1}}`},
+		},
+		"exponents of either case": {
+			"external_id,a,b\nu1,123456789012345e1,123456789012345E1\n",
+			[]string{"", `{"external_id":"u1","traits":{"a":123456789012345e1,"b":123456789012345E1}}`},
+		},
 		"line breaks in quotes, ends of Windows, a mark of order and blank lines": {
 			"\ufeffexternal_id,note\r\nu1,\"a\r\nb\"\r\n\r\nu2,\"x,\"\"y\"\"\"\r\n",
 			[]string{"", `{"external_id":"u1","traits":{"note":"a\nb"}}`, "", "", `{"external_id":"u2","traits":{"note":"x,\"y\""}}`},
@@ -119,7 +127,7 @@ func TestAFileOfCSVWithoutAUsableHeaderIsRefused(t *testing.T) {
 }
 
 func TestARecordThatDoesNotEndCostsNoOtherAndLittleMemory(t *testing.T) {
-	const users = 20_000
+	const users = 200_000 // several times what may be held
 	endless := io.MultiReader(strings.NewReader("external_id,a\nu,\"open\n"), &numbered{most: users},
 		strings.NewReader("long,"+strings.Repeat("x", 3*maxRecord)+"\nlast,1\n"))
 	lines := newCSVLines(endless)

@@ -67,6 +67,7 @@ func TestUserLines(t *testing.T) {
 	}
 	for line, code := range map[string]string{
 		``: "invalid_json", `{`: "invalid_json", `{"external_id":"a","x":1}`: "invalid", `{"external_id":"\u0000"}`: "invalid",
+		"\x1aline 2 has 1 columns, and the header 2": "invalid_csv",
 	} {
 		if _, err := lines.Decode([]byte(line)); !fault.Is(err, code) {
 			t.Errorf("%s: %v, want %s", line, err, code)
