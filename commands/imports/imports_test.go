@@ -629,6 +629,122 @@ func TestLinesComeOutAsTheyWentIn(t *testing.T) {
 	})
 }
 
+// coming is an import that is being received. Each line is a chunk of its own; end is what follows the last.
+type coming struct {
+	named id.Import
+	lines *io.PipeWriter
+	ended chan imports.Import
+}
+
+func (w *fixture) begins(t *testing.T, client id.Client) *coming {
+	t.Helper()
+	var clock atomic.Int64
+	w.Now = func() time.Time { return time.Unix(0, clock.Add(int64(time.Minute))) }
+	body, lines := io.Pipe()
+	c := &coming{lines: lines, ended: make(chan imports.Import, 1)}
+	go func() {
+		i, err := w.Receive(t.Context(), commands.Call{Client: client, Actor: "key_1"}, "merge", body, maxLine)
+		if err != nil {
+			t.Error(err)
+		}
+		c.ended <- i
+	}()
+	c.sends(t, w, 1)
+	if err := w.pool.QueryRow(t.Context(), `SELECT id FROM imports WHERE client = $1 AND status = 'receiving'`, client).Scan(&c.named); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// sends has a line come, which is then kept as the nth.
+func (c *coming) sends(t *testing.T, w *fixture, nth int) {
+	t.Helper()
+	if _, err := io.WriteString(c.lines, "a line\n"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the line is kept", func() bool {
+		return w.rows(t, `SELECT coalesce(max(chunks), 0) FROM imports WHERE status = 'receiving'`) == nth
+	})
+}
+
+func (c *coming) ends(t *testing.T) imports.Import {
+	t.Helper()
+	if err := c.lines.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return <-c.ended
+}
+
+func TestAnImportThatComesForLongIsNotTakenForLost(t *testing.T) {
+	w := newFixture(t)
+	c := w.begins(t, "cli_a")
+	for n := range 3 {
+		if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET received_at = received_at - interval '4 minutes'`); err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			c.sends(t, w, n+1)
+		}
+		if err := w.Prune(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Get(t.Context(), "cli_a", c.named); !fault.Is(err, "import_unknown") {
+		t.Errorf("before it has come to its end it is shown: %v", err)
+	}
+	i := c.ends(t)
+	w.finish(t)
+	if i = w.get(t, "cli_a", i.ID); i.Status != imports.Completed || i.Created != 3 {
+		t.Errorf("it ends as %+v", i)
+	}
+}
+
+func TestWhoIsErasedWhileAnImportComesIsKnown(t *testing.T) {
+	w := newFixture(t)
+	c := w.begins(t, "cli_a")
+	if err := w.Note(t.Context(), "cli_a", []byte("erased")); err != nil {
+		t.Fatal(err)
+	}
+	i := c.ends(t)
+	if erased, err := w.Since(t.Context(), "cli_a", i.ID, [][]byte{[]byte("erased"), []byte("other")}); err != nil || !slices.Equal(erased, []bool{true, false}) {
+		t.Errorf("%v, %v", erased, err)
+	}
+}
+
+// One that begins to come before another, and ends after it, is behind it.
+func TestImportsOfAClientAreAppliedInTheOrderInWhichTheyHaveCome(t *testing.T) {
+	w := newFixture(t)
+	slow := w.begins(t, "cli_a")
+	w.receive(t, "cli_a", "quick\n")
+	slow.ends(t)
+	w.finish(t)
+	if got := w.applied["cli_a"]; got != "quick\na line\n" {
+		t.Errorf("applied as %q", got)
+	}
+}
+
+func TestWhatIsComingCountsAsWhatWaitsAndAsWhatItsSandboxesHave(t *testing.T) {
+	w := newFixture(t)
+	const client, sandbox = "cli_abcdefghi-live", "cli_abcdefghi-test"
+	w.MaxBytes, w.AllBytes = 4_000, 5_000
+	c := w.begins(t, client)
+	for waiting, want := range map[int]map[id.Client]string{
+		2_300: {client: "", sandbox: "", "cli_stranger": ""},
+		2_500: {client: "too_much_waiting", sandbox: "too_much_waiting", "cli_stranger": ""}, // half of all
+	} {
+		for by, code := range want {
+			if _, err := w.pool.Exec(t.Context(), `UPDATE imports SET waiting = CASE id WHEN $1 THEN $2 ELSE 0 END`, c.named, waiting); err != nil {
+				t.Fatal(err)
+			}
+			_, err := w.Receive(t.Context(), commands.Call{Client: by, Actor: "key_1"}, "merge", strings.NewReader("a line\n"), maxLine)
+			if (err != nil) != (code != "") || code != "" && !fault.Is(err, code) {
+				t.Errorf("beside %d bytes that are coming, %s: %v", waiting, by, err)
+			}
+		}
+	}
+	c.ends(t)
+}
+
 func TestWhatWaitsIsBoundedInBytes(t *testing.T) {
 	w := newFixture(t)
 	w.MaxBytes, w.AllBytes = 4_000, 5_000
