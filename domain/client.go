@@ -48,13 +48,9 @@ type Client struct {
 func (c *Client) Apply(e event.Event) {
 	switch e := e.(type) {
 	case event.ClientSignedUp:
-		c.ID, c.Name, c.Slug = e.Client, e.Name, e.Slug
-		c.Settings = DefaultSettings()
-		c.members, c.barred = map[id.Member]*Member{}, map[id.Member]bool{}
+		c.open(e.Client, e.Name, e.Slug)
 	case event.SandboxOpened:
-		c.ID, c.Name, c.Slug = e.Client, e.Name, e.Slug
-		c.Settings = DefaultSettings()
-		c.members, c.barred = map[id.Member]*Member{}, map[id.Member]bool{}
+		c.open(e.Client, e.Name, e.Slug)
 	case event.ClientAbandoned:
 		c.Abandoned = true
 	case event.ClientRenamed:
@@ -78,6 +74,11 @@ func (c *Client) Apply(e event.Event) {
 		}
 	}
 	c.length++
+}
+
+func (c *Client) open(client id.Client, name, slug string) {
+	c.ID, c.Name, c.Slug, c.Settings = client, name, slug, DefaultSettings()
+	c.members, c.barred = map[id.Member]*Member{}, map[id.Member]bool{}
 }
 
 // Snapshot is how the client stands, for the end of its stream; nil where there
