@@ -95,18 +95,14 @@ func (e environ) lookupsCommand() *cobra.Command {
 		Short: "Make anew from the log what finds users by their external ids",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			work := func(ctx context.Context, f *app.App, of id.Client) error {
+			return e.withClientOrAll(client, func(ctx context.Context, f *app.App, of id.Client) error {
 				n, err := f.Log.MakeLookups(ctx, pgkeys.Keys{Pool: f.Pool}, of, true)
 				if err != nil {
 					return err
 				}
 				_, err = fmt.Fprintf(e.out, "%d users were not found by their external ids, and are now.\n", n)
 				return err
-			}
-			if client != "" {
-				return e.withClient(client, work)(cmd, args)
-			}
-			return e.with(func(ctx context.Context, f *app.App) error { return work(ctx, f, "") })(cmd, args)
+			})(cmd, args)
 		},
 	}
 	cmd.Flags().StringVar(&client, "client", "", "of this client alone (default: of all)")

@@ -168,13 +168,9 @@ func (e environ) rebuildCommand() *cobra.Command {
 		ValidArgs:   projections.Names(),
 		Args:        cobra.MatchAll(cobra.MinimumNArgs(1), oneOf("read model", projections.Names())),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			rebuild := func(ctx context.Context, f *app.App, of id.Client) error {
+			return e.withClientOrAll(client, func(ctx context.Context, f *app.App, of id.Client) error {
 				return e.rebuild(ctx, f, names, of, cmd.ErrOrStderr())
-			}
-			if client != "" {
-				return e.withClient(client, rebuild)(cmd, names)
-			}
-			return e.with(func(ctx context.Context, f *app.App) error { return rebuild(ctx, f, "") })(cmd, names)
+			})(cmd, names)
 		},
 	}
 	cmd.Flags().StringVar(&client, "client", "", "only this client's part; everybody else's stays as it is")

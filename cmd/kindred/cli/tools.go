@@ -78,6 +78,15 @@ func (e environ) withClient(client string, work func(context.Context, *app.App, 
 	}
 }
 
+// withClientOrAll runs a tool on a client, or, where none is named, on all of them, as on the
+// client "".
+func (e environ) withClientOrAll(client string, work func(context.Context, *app.App, id.Client) error) func(*cobra.Command, []string) error {
+	if client != "" {
+		return e.withClient(client, work)
+	}
+	return e.with(func(ctx context.Context, f *app.App) error { return work(ctx, f, "") })
+}
+
 // required adds a flag that a command cannot do without.
 func required(cmd *cobra.Command, into *string, name, usage string) {
 	cmd.Flags().StringVar(into, name, "", usage)
