@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"kindred/domain/event"
-	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
@@ -57,7 +56,7 @@ func (a *Auditor) Timeline(ctx context.Context, client id.Client, eventual bool,
 	if len(entries) == 0 {
 		known, err := a.History.Newest(ctx, client, eventual, streams[:1], math.MaxInt64, 1)
 		if err == nil && len(known) == 0 {
-			err = fault.New(fault.Missing, "user_unknown", "There is no such user.")
+			err = projections.ErrUserUnknown()
 		}
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/ranking"
+	"kindred/projections"
 )
 
 // Item is what a page shows.
@@ -146,7 +147,7 @@ func (f *Feeds) check(ctx context.Context, r Request, items []item) (c check, er
 		return c, err
 	}
 	if _, there := c.names[r.User]; !there {
-		return c, fault.New(fault.Missing, "user_unknown", "There is no such user.")
+		return c, projections.ErrUserUnknown()
 	}
 	if c.dismissed, err = f.Interactions.Dismissed(ctx, r.Client, r.Eventual, r.User, all); err != nil {
 		return c, err
