@@ -39,7 +39,7 @@ type Dispatcher struct {
 	Tracing  trace.TracerProvider // nil: attempts are not traced
 	Now      func() time.Time     // dates attempts; leases and due times are the database's
 	// ExternalIDs names users as their client does, for clients that want that. Those who are
-	// erased are left out; it fails where it does not know one yet.
+	// erased are left out; where it does not know one, it is [event.ErrUnnamed].
 	ExternalIDs func(ctx context.Context, client id.Client, users []id.User) (map[id.User]string, error)
 	Config      Config
 	// SilentThrough is where in the log begins what is to be delivered: up to

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -89,10 +90,13 @@ const (
 	unnamedRest = 5 * time.Minute // at most, between two looks for them
 )
 
-// unnamed bounds how often a delivery is put back whose users cannot be named, and how long it
-// holds up what follows in order. Some never can: the read model may have left out that they were
-// created. So it looks for them ever less often, and is cancelled at last.
-func unnamed(o outcome) outcome {
+// unnamed bounds how often a delivery is put back whose users are not known, and how long it
+// holds up what follows in order. Some are never known: the read model may have left out that they
+// were created. So it looks for them ever less often, and is cancelled at last.
+func unnamed(o outcome, err error) outcome {
+	if !errors.Is(err, event.ErrUnnamed) {
+		return o
+	}
 	o.retryIn = min(max(o.retryIn, o.job.Queued/10), unnamedRest)
 	if o.job.Queued >= unnamedFor {
 		o.verdict = cancelled

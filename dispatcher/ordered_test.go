@@ -163,11 +163,12 @@ func TestADeliveryWhoseUserIsNeverKnownIsCancelledAfterADay(t *testing.T) {
 	unknown, known := r.match(client), r.match(client)
 	external := event.ClientSettingsChanged{Client: client, Settings: event.Settings{WebhookUserIDs: "external_id"}}
 	r.apply(append(set, r.recorded(client, external), unknown, known)...)
+	missing := errCrashed
 	r.ExternalIDs = func(_ context.Context, _ id.Client, users []id.User) (map[id.User]string, error) {
 		names := map[id.User]string{}
 		for _, user := range users {
 			if user == unknown.Event.(event.MatchComputed).User {
-				return nil, errCrashed
+				return nil, missing
 			}
 			names[user] = "known"
 		}
@@ -176,10 +177,16 @@ func TestADeliveryWhoseUserIsNeverKnownIsCancelledAfterADay(t *testing.T) {
 	w := newWorker(r.Dispatcher, Config{}.withDefaults())
 	for _, of := range []struct {
 		queued, rest time.Duration
+		missing      error
 		ends         verdict
 	}{
-		{0, time.Second, returned}, {time.Minute, 6 * time.Second, returned}, {23 * time.Hour, 5 * time.Minute, returned}, {24 * time.Hour, 5 * time.Minute, cancelled},
+		{48 * time.Hour, time.Second, errCrashed, returned}, // that will pass
+		{0, time.Second, event.ErrUnnamed, returned},
+		{time.Minute, 6 * time.Second, event.ErrUnnamed, returned},
+		{23 * time.Hour, 5 * time.Minute, event.ErrUnnamed, returned},
+		{24 * time.Hour, 5 * time.Minute, event.ErrUnnamed, cancelled},
 	} {
+		missing = of.missing
 		r.exec(`UPDATE dispatch_queue SET leased_until = NULL, queued_at = now() - $1::interval`, of.queued)
 		j := r.claim(1)[0]
 		if o := w.attempt(t.Context(), j); o.verdict != of.ends || o.retryIn.Round(time.Second) != of.rest {

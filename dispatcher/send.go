@@ -62,7 +62,7 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 		body, erased, err := w.named(ctx, j)
 		switch {
 		case err != nil:
-			return unnamed(w.putBack(ctx, o, "external ids cannot be looked up", err))
+			return unnamed(w.putBack(ctx, o, "external ids cannot be looked up", err), err)
 		case erased:
 			o.verdict = forgotten
 			return o

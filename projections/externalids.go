@@ -2,9 +2,11 @@ package projections
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
+	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -86,7 +88,8 @@ func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool,
 }
 
 // ExternalIDsOfAll is ExternalIDs of users who were all created: those who are left out were
-// erased. Where the model does not know one of them yet, it waits, and fails if that does not help.
+// erased. Where the model does not know one of them yet, it waits, and is [event.ErrUnnamed] if
+// that does not help.
 // Faults: building, quarantined, stale.
 func (m Users) ExternalIDsOfAll(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
 	users = slices.Compact(slices.Sorted(slices.Values(users)))
@@ -96,6 +99,7 @@ func (m Users) ExternalIDsOfAll(ctx context.Context, client id.Client, eventual 
 	}
 	if err == nil && known < len(users) {
 		err = fault.New(fault.Unavailable, "stale", "A user who was just created cannot be read yet; try again.").After(time.Second)
+		err = fmt.Errorf("%w: %w", event.ErrUnnamed, err)
 	}
 	return names, err
 }

@@ -2,6 +2,7 @@ package event
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"time"
@@ -46,6 +47,9 @@ func UsersOf(body []byte) []id.User {
 	}
 	return users
 }
+
+// ErrUnnamed says that a user was created of whom it is not known how the client names it.
+var ErrUnnamed = errors.New("how the client names a user is not known")
 
 // NameUsers returns a body with its users named as their client does; whole is
 // false where one of them has no name, and stays named by its id.
