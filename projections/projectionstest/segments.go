@@ -52,8 +52,8 @@ func layerID(n int) id.ConsentLayer {
 	return SegmentLayers[layerOf(n)]
 }
 
-// randomRule is one that may name segments of its layer before the n-th.
-func randomRule(random *rand.Rand, n int) (text string, refers []id.Segment) {
+// randomParts are some of rules for the n-th segment.
+func randomParts(n int) []string {
 	parts := []string{
 		`traits.n > 20`, `traits.n < 60`, `traits.plan == "a"`, `has(traits.plan)`, `within(traits.seen, "2d")`, `older(traits.seen, "1d")`,
 		`!within(traits.seen, "3d")`, `bucket("x", 3) == 1`, `user.external_id.startsWith("person 1")`, `within(user.updated_at, "1d")`,
@@ -66,7 +66,12 @@ func randomRule(random *rand.Rand, n int) (text string, refers []id.Segment) {
 		}
 		parts = append(parts, fmt.Sprintf(`!in_cluster(%q)`, SegmentClusters[1-layer][0])) // of another layer none is known
 	}
-	parts = append(parts, fmt.Sprintf(`granted(%q)`, SegmentLayers[0]), fmt.Sprintf(`!granted(%q)`, SegmentLayers[1]))
+	return append(parts, fmt.Sprintf(`granted(%q)`, SegmentLayers[0]), fmt.Sprintf(`!granted(%q)`, SegmentLayers[1]))
+}
+
+// randomRule is one of some parts, which may name segments of its layer before the n-th.
+func randomRule(random *rand.Rand, n int, parts []string) (text string, refers []id.Segment) {
+	parts = slices.Clone(parts)
 	for i, before := range SegmentIDs[:n] {
 		if layerOf(i) == layerOf(n) {
 			parts = append(parts, fmt.Sprintf(`in_segment(%q)`, before), fmt.Sprintf(`!in_segment(%q)`, before))
@@ -87,6 +92,12 @@ func randomRule(random *rand.Rand, n int) (text string, refers []id.Segment) {
 // ChangeSegments records something about the segments of a client that its log allows.
 func ChangeSegments(w *Fixture, random *rand.Rand, client id.Client) {
 	w.Helper()
+	ChangeSegmentsBy(w, random, client, randomParts)
+}
+
+// ChangeSegmentsBy is ChangeSegments, with rules of some parts for the n-th segment.
+func ChangeSegmentsBy(w *Fixture, random *rand.Rand, client id.Client, parts func(n int) []string) {
+	w.Helper()
 	var there domain.Segments
 	var ruled []int64 // revisions of events that carry a rule
 	ready, used := int64(-1), map[id.Segment]bool{}
@@ -105,7 +116,7 @@ func ChangeSegments(w *Fixture, random *rand.Rand, client id.Client) {
 	}
 	n := random.IntN(len(SegmentIDs))
 	segment := SegmentIDs[n]
-	text, refers := randomRule(random, n)
+	text, refers := randomRule(random, n, parts(n))
 	var events []event.Event
 	switch choice := random.IntN(8); {
 	case choice < 3:

@@ -2,7 +2,6 @@ package segments_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +19,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections/projectionstest"
@@ -391,15 +391,13 @@ func (w *segmentFixture) brute(now time.Time) map[id.Segment][]id.User {
 	w.Helper()
 	c := w.told()
 	found := map[id.Segment][]id.User{}
-	for user, traits := range w.traits {
+	for user, document := range w.traits {
 		facts := rule.Facts{
 			ExternalID: w.names[user], CreatedAt: w.times[user][0], UpdatedAt: w.times[user][1], Client: string(w.Acme), ID: string(user), Now: now,
 			Granted: func(layer string) bool { return c.granted[user][id.ConsentLayer(layer)] },
 			Acts:    func(what string) []time.Time { return c.acts[user][what] },
 		}
-		if err := json.Unmarshal([]byte(traits), &facts.Traits); err != nil {
-			w.Fatal(err)
-		}
+		facts.Traits = projectionstest.Must[map[string]any](w)(traits.All([]byte(document)))
 		var in func(segment string) bool
 		in = func(segment string) bool {
 			of, facts := c.serving[id.Segment(segment)], facts
@@ -915,4 +913,179 @@ func TestWhoWithdrewIsInNoClusterUntilTheNextRun(t *testing.T) {
 	wants(0)
 	run()
 	wants(2)
+	w.Grant(w.Acme, layer, user, false)
+	w.Grant(w.Acme, layer, user, true)
+	w.applyAtOnce()
+	wants(0)
+}
+
+// applyAtOnce applies what the log has as one batch.
+func (w *segmentFixture) applyAtOnce() {
+	w.Helper()
+	var batch []eventstore.Recorded
+	for _, r := range projectionstest.Must[[]eventstore.Record](w)(w.EventLog.Store.ReadAll(w.Context(), w.applied, 1000)) {
+		batch = append(batch, projectionstest.Must[eventstore.Recorded](w)(w.EventLog.Decode(r)))
+	}
+	if err := pgx.BeginFunc(w.Context(), w.Pool, func(tx pgx.Tx) error {
+		return projector.Apply(w.Context(), w.model, tx, w.EventLog, batch)
+	}); err != nil {
+		w.Fatal(err)
+	}
+	w.applied = batch[len(batch)-1].Position
+}
+
+// one is a segment of a rule, the n-th, that counts at once, since it is the first.
+func (w *segmentFixture) one(text string) id.Segment {
+	w.Helper()
+	segment := projectionstest.SegmentIDs[0]
+	w.Segment(w.Acme, event.SegmentDefined{Segment: segment, Name: "S", Rule: event.Private([]byte(text)), Refers: []id.Segment{}})
+	w.Segment(w.Acme, event.SegmentReady{Revision: 0})
+	return segment
+}
+
+// Whose consent is recorded after its layer was retired, since it was on its way then, grants nothing.
+func TestNobodyGrantsALayerThatWasRetired(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	layer := projectionstest.SegmentLayers[0]
+	projectionstest.DefineLayers(w.Fixture, w.Acme)
+	segment := w.one(fmt.Sprintf(`granted(%q)`, layer))
+	before, after := w.Create(w.Acme, "before", `{}`), w.Create(w.Acme, "after", `{}`)
+	w.traits[before], w.traits[after] = `{}`, `{}`
+	w.Grant(w.Acme, layer, before, true)
+	w.applyAtOnce()
+	if got := w.stored(); !slices.Equal(got[segment], []id.User{before}) {
+		t.Errorf("before the layer is retired %v are in", got)
+	}
+	w.Layer(w.Acme, layer, event.ConsentLayerRetired{Layer: layer})
+	w.applyAtOnce()
+	w.Grant(w.Acme, layer, after, true)
+	w.applyAtOnce()
+	if got := w.stored(); len(got) > 0 {
+		t.Errorf("then %v are in", got)
+	}
+}
+
+// A rule that counts the traits, or asks for one by its name, is judged whichever of them changes.
+func TestARuleOfAllTraitsIsJudgedWhicheverChanges(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`size(traits) == 2`, `"new" in traits`} {
+		w := newSegmentFixture(t)
+		segment := w.one(text)
+		user := w.Create(w.Acme, "ada", `{"a":1}`)
+		for _, change := range []struct {
+			traits string
+			in     []id.User
+		}{{`{"a":1,"new":true}`, []id.User{user}}, {`{"a":1}`, nil}} {
+			w.Change(w.Acme, user, change.traits)
+			w.traits[user] = change.traits
+			w.applyAtOnce()
+			if got := w.stored()[segment]; !slices.Equal(got, change.in) {
+				t.Errorf("%s of %s: %v are in", text, change.traits, got)
+			}
+		}
+	}
+}
+
+// Of two processes one has a clock that is behind: what was seen last is what decides, not what is recorded last.
+func TestWhatWasSeenLastCountsInWhateverOrderItIsRecorded(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	campaign := id.Next[id.Campaign](w.IDs)
+	segment := w.one(fmt.Sprintf(`seen(%q, "1h")`, campaign))
+	user := w.Create(w.Acme, "ada", `{}`)
+	w.traits[user] = `{}`
+	at := w.clock
+	for i, ago := range []time.Duration{0, 40 * time.Second} {
+		w.clock = at.Add(-ago)
+		w.Record(w.Acme, fmt.Sprint("process ", i), event.CampaignEngagementRecorded{Campaign: campaign, User: user, Impression: id.Next[id.Impression](w.IDs), Kind: "impression"})
+	}
+	for _, of := range []struct {
+		after time.Duration
+		in    int
+	}{{time.Hour - 20*time.Second, 1}, {time.Hour, 0}} {
+		w.clock = at.Add(of.after)
+		w.Record(w.Acme, string(eventstore.SegmentTimeStream(w.Acme)), projectionstest.AllDue(w.clock))
+		w.applyAtOnce()
+		if got := w.stored()[segment]; len(got) != of.in {
+			t.Errorf("after %s %v are in", of.after, got)
+		}
+	}
+}
+
+// What counts was judged by what else counts. Where a segment refers to another one no more by its newest rule,
+// the rule that still counts does: a new rule of the other one waits until the newest counts.
+func TestANewRuleWaitsForWhoWasJudgedByTheOldOne(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	random := testkit.Random(t)
+	big, payers := projectionstest.SegmentIDs[0], projectionstest.SegmentIDs[1]
+	user := w.Create(w.Acme, "ada", `{"seats":50,"paid":true}`)
+	w.traits[user] = `{"seats":50,"paid":true}`
+	change := func(segment id.Segment, text string, refers ...id.Segment) {
+		w.Segment(w.Acme, event.SegmentChanged{Segment: segment, Name: "S", Rule: event.Private([]byte(text)), Refers: append([]id.Segment{}, refers...)})
+	}
+	refers := fmt.Sprintf(`in_segment(%q) && traits.paid`, big)
+	w.Segment(w.Acme, event.SegmentDefined{Segment: big, Name: "Big", Rule: event.Private([]byte(`traits.seats > 10`)), Refers: []id.Segment{}})
+	w.Segment(w.Acme, event.SegmentDefined{Segment: payers, Name: "Payers", Rule: event.Private([]byte(refers)), Refers: []id.Segment{big}})
+	w.Segment(w.Acme, event.SegmentReady{Revision: 1})
+	change(payers, `traits.paid`)       // 3
+	change(big, `traits.seats > 100`)   // 4
+	change(payers, `traits.seats > 20`) // 5: instead of 3
+	w.Segment(w.Acme, event.SegmentReady{Revision: 4})
+	w.catchUp(random)
+	w.build()
+	if diff := cmp.Diff(w.brute(w.clock), w.stored()); diff != "" || len(w.stored()) != 2 {
+		t.Errorf("the rules of before count (-), and these are in (+):\n%s", diff)
+	}
+	w.Segment(w.Acme, event.SegmentReady{Revision: 5})
+	w.catchUp(random)
+	if diff := cmp.Diff(map[id.Segment][]id.User{payers: {user}}, w.stored()); diff != "" {
+		t.Errorf("both new rules count (-), and these are in (+):\n%s", diff)
+	}
+}
+
+// A new rule changes nothing of when those of before are due.
+func TestWhoIsDueStaysSoWhileANewRuleJudges(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	segment := w.one(`within(traits.seen, "1h")`)
+	w.Create(w.Acme, "ada", `{"seen":"2026-03-01T11:30:00Z"}`)
+	w.applyAtOnce()
+	w.Segment(w.Acme, event.SegmentDefined{
+		Segment: projectionstest.SegmentIDs[1], Name: "T", Rule: event.Private([]byte(`within(traits.seen, "5h")`)), Refers: []id.Segment{},
+	})
+	w.applyAtOnce()
+	w.build()
+	w.clock = w.clock.Add(time.Hour)
+	w.Record(w.Acme, string(eventstore.SegmentTimeStream(w.Acme)), projectionstest.AllDue(w.clock))
+	w.applyAtOnce()
+	if members, _, err := w.model.Members(t.Context(), w.Acme, true, segment, readmodel.Page{Limit: 10}); err != nil || len(members) > 0 {
+		t.Errorf("after an hour %+v are in: %v", members, err)
+	}
+}
+
+// Who leaves and comes back before changes are folded is where it was, and counts once.
+func TestWhoComesBackBeforeChangesAreFoldedCountsOnce(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	w.model = w.model.Often()
+	segment := w.one(`traits.on`)
+	var users []id.User
+	for n := range 20 {
+		user := w.Create(w.Acme, fmt.Sprint(n), `{"on":true}`)
+		w.traits[user], users = `{"on":true}`, append(users, user)
+	}
+	w.applyAtOnce()
+	for n := range 60 {
+		user := users[n/2%len(users)]
+		w.traits[user] = fmt.Sprintf(`{"on":%t}`, n%2 == 1)
+		w.Change(w.Acme, user, w.traits[user])
+		if n%5 == 4 {
+			w.applyAtOnce()
+			if got := len(w.stored()[segment]); got != 20-(n+1)%2 {
+				t.Errorf("%d of 20 are in", got)
+			}
+		}
+	}
 }
