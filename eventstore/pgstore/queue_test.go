@@ -1,9 +1,11 @@
 package pgstore
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -252,6 +254,12 @@ func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var dials atomic.Int64
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials.Add(1)
+		return dial(ctx, network, address)
+	}
 	c := &committer{config: config, queue: newQueue(), tail: tail.New(nil, nil, nil), notifier: newNotifier(config), guard: &guarded{guard: new(atomic.Pointer[Guard])}, patience: 50 * time.Millisecond}
 	var all []*request
 	for range 100 { // one stream: as many batches
@@ -270,6 +278,9 @@ func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
 	}
 	c.queue.close()
 	<-done
+	if n := dials.Load(); n >= int64(len(all)) {
+		t.Errorf("the server is tried %d times for %d that wait", n, len(all))
+	}
 }
 
 // A client's sandboxes append in its share: others wait no longer for eleven than for one.
