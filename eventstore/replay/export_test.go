@@ -113,12 +113,20 @@ func TestAnExportIsReplayedOrRefused(t *testing.T) {
 	}
 
 	foreign := append(happened(client, 3)[:2:2], happened(other, 3)[2])
+	amid := happened(client, 3)
+	amid[1] = happened(other, 3)[1]
+	lines := bytes.SplitAfter(exportOf(t, client, happened(client, 3), nil), []byte("\n"))
+	otherHead := bytes.SplitAfter(exportOf(t, client, happened(client, 3), nil), []byte("\n"))[3]
 	for what, export := range map[string][]byte{
 		"without its head":       whole[:bytes.LastIndexByte(whole[:len(whole)-1], '\n')+1],
 		"without its beginning":  whole[bytes.IndexByte(whole, '\n')+1:],
 		"with another's head":    exportOf(t, other, records, nil),
 		"of nobody":              exportOf(t, "'; DROP TABLE events; --", nil, nil),
 		"of two clients":         exportOf(t, client, foreign, nil),
+		"with another's event":   exportOf(t, client, amid, nil),
+		"of fewer events":        bytes.Join([][]byte{lines[0], lines[1], lines[3]}, nil),
+		"with a head of others":  bytes.Join([][]byte{lines[0], lines[1], lines[2], otherHead}, nil),
+		"with a changed hash":    exportOf(t, client, records, func(n int, e *audit.Event) { e.Hash = audit.Hash{} }),
 		"with a changed event":   exportOf(t, client, records, func(n int, e *audit.Event) { e.Data = fmt.Sprint(n) }),
 		"with a lost event":      exportOf(t, client, records, func(n int, e *audit.Event) { e.Missing = n == 7 }),
 		"with an inserted event": exportOf(t, client, records, func(n int, e *audit.Event) { e.Ordinal = map[bool]*int64{true: e.Ordinal}[n != 7] }),
