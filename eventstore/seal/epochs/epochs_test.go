@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -581,6 +583,10 @@ func TestWhoDoesNotFindTheEpochsRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("a key that is damaged", filepath.Base(file), w.path, w.pool)
+	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("the key of something else", filepath.Base(file), w.path, w.pool)
 
 	// A process that is running answers that it cannot, and goes on when it can.
 	running := seal.New(pgkeys.Keys{Pool: w.pool}, w.master, rand.Reader)
@@ -834,6 +840,109 @@ func TestNoKeyIsDestroyedWhileItIsHeld(t *testing.T) {
 	if n := len(p.files()); n != 1 {
 		t.Errorf("%d epochs are there", n)
 	}
+}
+
+func TestAKeyThatIsDestroyedIsOverwritten(t *testing.T) {
+	p := newFixture(t).process()
+	p.keyed(named("", 3)...)
+	file, link := p.files()[0], filepath.Join(t.TempDir(), "link") // to what the file stands on
+	if err := os.Link(file, link); err != nil {
+		t.Skip(err)
+	}
+	p.erase("usr_0")
+	p.turn()
+	if left, err := os.ReadFile(link); err != nil || len(left) == 0 || len(bytes.TrimSpace(left)) > 0 || slices.Contains(p.files(), file) {
+		t.Errorf("%d bytes are left, %v", len(bytes.TrimSpace(left)), err)
+	}
+}
+
+func TestASnapshotThatWouldLackAKeyFails(t *testing.T) {
+	p := newFixture(t).process()
+	p.keyed(named("", 3)...)
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(p.files()[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := p.epochs.Snapshot(t.Context(), io.Discard, identity.Recipient()); !errors.Is(err, seal.ErrEpoch) {
+		t.Errorf("%d keys, %v", n, err)
+	}
+}
+
+func TestWhoeverHeldTheKeysIsToldThatTheConnectionWasLost(t *testing.T) {
+	p := newFixture(t).process()
+	held, err := p.epochs.Hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release(t.Context())
+	if n := p.count(`
+SELECT count(pg_terminate_backend(pid)) FROM pg_locks
+WHERE locktype = 'advisory' AND mode = 'ShareLock' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n != 1 {
+		t.Fatalf("%d connections hold the keys", n)
+	}
+	testkit.Eventually(t, "it is told", func() bool { return held.Check(t.Context()) != nil })
+}
+
+// The copy and its original share the directory that all directories stand in.
+func TestARestoreOfACopyLeavesTheKeysOfTheOriginal(t *testing.T) {
+	w := newFixture(t)
+	p := w.process()
+	p.keyed(named("", 3)...)
+	name := "kindred_copy_" + strings.ToLower(rand.Text())
+	w.copyDatabase(name)
+	its := filepath.Dir(w.files()[0])
+	there := &fixture{TB: t, pool: w.connect(name), path: w.path, master: w.master, boxes: w.boxes}
+	got, err := epochs.Restore(t.Context(), there.pool, there.options(), nil, nil, false)
+	if err != nil || got != (epochs.Restoring{Epochs: 1, Stays: its}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	there.process().check(nil)
+	w.process().check(nil)
+}
+
+// A process that makes an epoch just now has not named it in the database yet.
+func TestFilesThatNothingNamesAreSweptOnceTheyAreOld(t *testing.T) {
+	p := newFixture(t).process()
+	p.keyed(named("", 3)...)
+	at := filepath.Dir(p.files()[0])
+	for _, name := range []string{"x0123456789abcdef", "new-1"} {
+		if err := os.WriteFile(filepath.Join(at, name), []byte("AAAA\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, after := range []time.Duration{time.Hour, 0} {
+		want := i + 1
+		if err := p.rotation().Sweep(t.Context(), after); err != nil {
+			t.Fatal(err)
+		}
+		_, err := os.Stat(filepath.Join(at, "new-1"))
+		if n := p.count(`SELECT count(*) FROM epochs`); n != want || (err == nil) != (want == 1) {
+			t.Errorf("of files as old as %v: %d epochs, %v", after, n, err)
+		}
+	}
+}
+
+// A server that forgets reservations lets more keys come under an epoch.
+func TestAnEpochOfTooManyKeysIsEndedWithAllOfThem(t *testing.T) {
+	p := newFixture(t).process()
+	p.keyed(named("", 3)...)
+	before := p.files()
+	if _, err := p.pool.Exec(t.Context(), `
+INSERT INTO subject_keys (client, subject, id, client_key, destroyed_at)
+SELECT client, 'usr_gone' || n, '', client_key, now() FROM subject_keys, generate_series(1, 4100) n WHERE subject = 'usr_0'`); err != nil {
+		t.Fatal(err)
+	}
+	p.turn()
+	if n := p.count(`SELECT count(*) FROM subject_keys WHERE left(client_key, 17) = '` + filepath.Base(before[0]) + `'`); n != 0 {
+		t.Errorf("%d keys are under an epoch that was ended", n)
+	}
+	if slices.Contains(p.files(), before[0]) {
+		t.Error("its key is there")
+	}
+	p.check(nil)
 }
 
 func BenchmarkDraw(b *testing.B) {
