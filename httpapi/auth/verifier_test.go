@@ -400,6 +400,19 @@ func TestATokenOfAClockThatWasAheadIsRefused(t *testing.T) {
 	}
 }
 
+// What was revoked is forgotten after the lifetime that is set now.
+func TestATokenOutlivesNoShorterLifetimeThatWasSetSince(t *testing.T) {
+	w := newFixture(t)
+	w.keys.TokenTTL = 2 * ttl
+	token := w.exchanged(t)
+	w.keys.TokenTTL = ttl
+	w.Advance(ttl + ttl/2)
+	w.poll(t)
+	if code := w.refusal(t, token); code != "expired_token" {
+		t.Errorf("got %q", code)
+	}
+}
+
 func TestTokensOfALeakedKeyEndAtOnce(t *testing.T) {
 	w := newFixture(t)
 	token := w.exchanged(t)
