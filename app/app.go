@@ -340,10 +340,3 @@ func processName() string {
 	}
 	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
-
-// isUnavailable says whether an error means that something the service stands
-// on cannot be reached just now.
-func isUnavailable(err error) bool {
-	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, coalesce.ErrBusy) || errors.Is(err, seal.ErrLost) || errors.Is(err, seal.ErrEpoch) ||
-		errors.Is(err, seal.ErrMaster) || errors.Is(err, context.DeadlineExceeded) || pgUnavailable(err)
-}

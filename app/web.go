@@ -3,15 +3,10 @@ package app
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"runtime"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"kindred/app/resources"
@@ -23,9 +18,6 @@ import (
 	"kindred/domain"
 	"kindred/domain/fault"
 	"kindred/domain/id"
-	"kindred/eventstore"
-	"kindred/eventstore/pgstore"
-	"kindred/eventstore/projector"
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/httpapi/idempotency"
@@ -39,7 +31,6 @@ import (
 	"kindred/projections/streams"
 	"kindred/projections/travel"
 	"kindred/readapi"
-	"kindred/semaphore"
 )
 
 // api is the whole server interface: the halves that read and write, and the
@@ -134,35 +125,6 @@ func (a *App) Traveller() *travel.Traveller {
 	return travel.New(travel.Sources{
 		Runner: a.Runner, History: projections.History{Reader: a.Reader()}, Log: a.Log, Now: time.Now, Logger: a.logger,
 	})
-}
-
-const (
-	// limit: imports | batches of imports, 512 lines or 1 MiB, and changes of 32 KiB or more, that are appended and cannot be read yet | one a processor, {importSlices} at least, half of them of a client | the import or request waits, for each {importPatience} at most
-	importSlices = 2
-	// limit: imports | batches of imports, and changes of 32 KiB or more, that wait to be appended, all clients | {importsWaiting} | 503 `busy`
-	importsWaiting = 1_024
-	// limit: imports | batches of imports, and changes of 32 KiB or more, by which a model may be behind that no read has waited for lately; as many requests of more than 20 matches | {aheadUnread} | the import or request waits
-	aheadUnread = 40
-	// limit: edge | requests that record more than 20 matches, which are appended and cannot be read yet | one a processor, {importSlices} at least, half of them of a client; the others wait, for each {importPatience} at most
-	// limit: edge | requests that wait to record more than 20 matches, all clients | {matchesWaiting}
-	matchesWaiting = 1_024
-	importPatience = 2 * time.Second
-)
-
-// slices are places for large appends of a type of event. Readers see them once the models
-// have them that want the type.
-func (a *App) slices(eventType string, waiting int) commands.Slices {
-	var models []projector.Projection
-	for _, model := range projections.All() {
-		if selective, ok := model.(projector.Selective); !ok || selective.Wants(eventType) {
-			models = append(models, model)
-		}
-	}
-	pressure := projector.Backpressure{Progress: a.Progress, Projections: models, Ahead: aheadUnread, Most: importPatience}
-	return commands.Slices{
-		Semaphore: &semaphore.Semaphore{Places: max(importSlices, runtime.GOMAXPROCS(0)), Half: true, Waiting: waiting},
-		Shown:     pressure.Follow,
-	}
 }
 
 // Commands wires what changes things.
@@ -308,115 +270,6 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger,
 	})
 	return w, err
-}
-
-// classify makes a refusal of what is not the caller's fault, but will pass.
-func classify(ctx context.Context, err error) *fault.Fault {
-	switch {
-	case timedOut(err):
-		return fault.New(fault.Unavailable, "read_too_slow", "Reading this took longer than %s.%s", readWithin, httpapi.Narrower(ctx)).After(time.Second)
-	case isUnavailable(err):
-		return fault.New(fault.Unavailable, "unavailable", "The service cannot answer just now. Please try again.").After(time.Second)
-	case errors.Is(err, eventstore.ErrDeleted):
-		return fault.New(fault.Missing, "client_unknown", "There is no such client.")
-	case errors.Is(err, eventstore.ErrTooLarge):
-		return fault.New(fault.TooLarge, "too_large", "This is too large to be recorded.")
-	}
-	return nil
-}
-
-// timedOut says that the server has ended a statement at its time-out.
-func timedOut(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == "57014" // cancelled: where a caller goes away, that is seen first
-}
-
-// pgUnavailable: the database cannot be reached, has gone away in the middle,
-// or has trouble of its own.
-func pgUnavailable(err error) bool {
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return true // whatever the server said of it, such as that a role may not log in
-	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgstore.Passing(pg)
-	}
-	_, ok := errors.AsType[net.Error](err)
-	return ok || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || pgconn.SafeToRetry(err)
-}
-
-// accounts finds members by the log itself, which is never behind.
-type accounts struct{ commands *commands.Commands }
-
-func (a accounts) ByEmail(ctx context.Context, email string) (auth.Account, error) {
-	account, err := a.commands.AccountByEmail(ctx, email)
-	return authAccount(account), err
-}
-
-func (a accounts) ByMember(ctx context.Context, client id.Client, member id.Member) (auth.Account, error) {
-	account, err := a.commands.AccountByMember(ctx, client, member)
-	return authAccount(account), err
-}
-
-// LoggedIn fulfils auth.Accounts.
-func (a accounts) LoggedIn(ctx context.Context, who auth.Account, network string) error {
-	return a.commands.NoteLogin(ctx, callOf(ctx, who), who.Member, network)
-}
-
-// SetPassword fulfils auth.Accounts.
-func (a accounts) SetPassword(ctx context.Context, who auth.Account, hash string, keep id.Session) (auth.SessionRecord, string, error) {
-	set, outcome, err := a.commands.SetPassword(ctx, callOf(ctx, who), hash, who.PasswordChanges, keep)
-	if err != nil || len(set.Sessions) == 0 {
-		return auth.SessionRecord{}, string(outcome.Position), err
-	}
-	return sessionRecord(who.Home, who.Member, set.Sessions[0]), string(outcome.Position), nil
-}
-
-// callOf is the call of a member who has said the password, on whose behalf no token is.
-func callOf(ctx context.Context, who auth.Account) commands.Call {
-	return commands.Call{
-		Client: who.Home, Member: who.Member, Actor: string(who.Member), Correlation: string(httpapi.CallFrom(ctx).ID), Trace: eventstore.TraceOf(ctx),
-	}
-}
-
-func authAccount(a commands.Account) auth.Account {
-	return auth.Account{
-		Client: a.Client, Home: a.Home, ClientName: a.ClientName, ClientSlug: a.ClientSlug,
-		Member: a.Member, Email: a.Email, Role: a.Role, PasswordHash: a.PasswordHash, PasswordChanges: a.PasswordChanges,
-	}
-}
-
-// login makes the token that a sign-up answers with.
-func login(issuer *auth.Issuer) func(context.Context, commands.Account) (writeapi.Login, error) {
-	return func(_ context.Context, account commands.Account) (writeapi.Login, error) {
-		session, err := issuer.Login(authAccount(account), auth.SessionRecord{})
-		return writeapi.Login{
-			Token: session.Token, Scopes: session.Scopes, ExpiresIn: time.Duration(session.ExpiresIn) * time.Second,
-		}, err
-	}
-}
-
-// keyLookup finds API keys for the exchange.
-type keyLookup struct {
-	model projections.APIKeys
-	log   *eventstore.Log
-}
-
-func (l keyLookup) ByHash(ctx context.Context, hash [32]byte) (auth.KeyRecord, error) {
-	key, err := l.model.ByHash(ctx, hash, l.log.Store.Head)
-	if err == nil {
-		_, err = l.log.AheadOf(ctx, key.Client)
-	}
-	if errors.Is(err, eventstore.ErrDeleted) {
-		key.Revoked, err = true, nil
-	}
-	return auth.KeyRecord{
-		Key: key.ID, Client: key.Client, IssuedBy: key.IssuedBy, Scopes: key.Scopes, Implied: key.Implied,
-		Revoked: key.Revoked, Expires: httpapi.Or(key.ExpiresAt, time.Time{}), LastUsed: httpapi.Or(key.LastUsedAt, time.Time{}),
-	}, err
-}
-
-func (l keyLookup) NoteUse(ctx context.Context, client id.Client, key id.Key) error {
-	return l.model.NoteUse(ctx, client, key)
 }
 
 // externalIDs names users as their client does.
