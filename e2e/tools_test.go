@@ -80,7 +80,7 @@ func TestADispatcherSkipsToTheEnd(t *testing.T) {
 	if said, err := tool(t, s.Config, "projections", "skip", "users_3"); err == nil || !strings.Contains(err.Error(), "can be rebuilt instead") {
 		t.Errorf("a read model is skipped: %v %s", err, said)
 	}
-	if said, err := tool(t, s.Config, "projections", "skip", "dispatcher"); err != nil {
+	if said, err := tool(t, s.Config, "projections", "skip", "dispatcher"); err != nil || said != "dispatcher goes on from the end of the log.\n" {
 		t.Fatalf("%v %s", err, said)
 	}
 	startService(t, replicaOf(s))

@@ -45,7 +45,11 @@ func (e environ) projectionsCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.with(func(ctx context.Context, f *app.App) error {
-				return f.Runner.Skip(ctx, args[0])
+				if err := f.Runner.Skip(ctx, args[0]); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(e.out, "%s goes on from the end of the log.\n", args[0])
+				return err
 			})(cmd, args)
 		},
 	}
