@@ -125,7 +125,7 @@ func TestWhateverIsFilteredIsWhatTheRuleNames(t *testing.T) {
 		layered = append(layered, compose(parts))
 	}
 	compared := 0
-	for n := range 40 {
+	for n := range 15 {
 		who := func() string { return fmt.Sprintf("u%d", f.random.IntN(140)) }
 		if one := who(); f.traits[one] != "" && f.random.IntN(2) == 0 {
 			switch f.random.IntN(6) {
