@@ -377,7 +377,9 @@ func (c *story) block() {
 			for _, path := range of.rule.Paths() {
 				of.blocked = of.blocked || c.sensitive[path] || of.layer != "" && !slices.Contains(c.layers[of.layer], path)
 			}
-			of.blocked = of.blocked || of.layer != "" && c.layers[of.layer] == nil
+			beside := strings.Contains(of.text, "traits)") // of size(traits) and "plan" in traits, which read no path of a layer
+			of.blocked = of.blocked || of.layer != "" && (beside || c.layers[of.layer] == nil)
+			of.blocked = of.blocked || c.sensitive["plan"] && strings.Contains(of.text, `"plan" in traits`)
 			for _, to := range of.refers {
 				of.blocked = of.blocked || c.serving[to].blocked
 			}
