@@ -25,7 +25,7 @@ func classify(ctx context.Context, err error) *fault.Fault {
 	case isUnavailable(err):
 		return fault.New(fault.Unavailable, "unavailable", "The service cannot answer just now. Please try again.").After(time.Second)
 	case errors.Is(err, eventstore.ErrDeleted):
-		return fault.New(fault.Missing, "client_unknown", "There is no such client.")
+		return fault.New(fault.Unauthenticated, "invalid_token", "The access token is not valid any more: its client was deleted.")
 	case errors.Is(err, eventstore.ErrTooLarge):
 		return fault.New(fault.TooLarge, "too_large", "This is too large to be recorded.")
 	}

@@ -91,7 +91,7 @@ func (c *committer) commitOrSplit(batch []*request) error {
 		fail(batch, fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err))
 		return nil
 	case len(batch) == 1:
-		fail(batch, unavailable(err))
+		fail(batch, deleted(unavailable(err)))
 		return nil
 	}
 	for i := range batch {

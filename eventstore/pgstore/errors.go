@@ -58,9 +58,20 @@ func exists(err error) bool {
 	return errors.As(err, &answer) && answer.Code == "23505" // unique violation
 }
 
+// deleted marks an error as [eventstore.ErrDeleted] when it says that keys came after those of
+// their client were destroyed.
+func deleted(err error) error {
+	if refusedBy(err, "subject_keys_client") {
+		return fmt.Errorf("%w: %w", eventstore.ErrDeleted, err)
+	}
+	return err
+}
+
 // late says that keys came after the end of their epoch. The same statement will
 // not succeed; what is sealed anew will.
-func late(err error) bool {
+func late(err error) bool { return refusedBy(err, "subject_keys_epoch") }
+
+func refusedBy(err error, constraint string) bool {
 	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.ConstraintName == "subject_keys_epoch"
+	return errors.As(err, &answer) && answer.ConstraintName == constraint
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/pgstore"
 	"kindred/postgres/pgtest"
@@ -426,27 +427,44 @@ func TestAKeyThatWasMadeOutlivesAServerThatIsKilled(t *testing.T) {
 // over: nobody could open what it seals.
 func TestAKeyOfAnEpochThatIsOverFailsAloneAndPasses(t *testing.T) {
 	pool := pgtest.New(t)
-	store := open(t, pool)
 	if _, err := pool.Exec(t.Context(), `INSERT INTO epochs (id, fingerprint, keys) VALUES ('x0000000000000001', '', 1)`); err != nil {
 		t.Fatal(err)
 	}
-	key := func(subject, epoch string) eventstore.Key {
-		k := eventstore.Key{Client: client, Subject: subject}
-		k.ID, k.Under, k.Wrapped = "id of "+subject, epoch+"/root", []byte("wrapped")
+	wantRefusedAlone(t, pool, keyUnder(client, "x0000000000000001/root"), keyUnder(client, "x0000000000000002/root"), eventstore.ErrUnavailable)
+}
+
+// An append may be on its way as its client is deleted: the key of what it seals would be left.
+func TestAKeyOfAClientThatWasDeletedFailsAlone(t *testing.T) {
+	pool := pgtest.New(t)
+	if _, err := pool.Exec(t.Context(), `INSERT INTO client_keys (client, id, master, wrapped) VALUES ('cli_gone', 'a', '', ''), ($1, 'b', 'm', 'w')`, client); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusedAlone(t, pool, keyUnder(client, "root"), keyUnder("cli_gone", "root"), eventstore.ErrDeleted)
+}
+
+// keyUnder returns a key of a subject of a client.
+func keyUnder(of id.Client, under string) func(subject string) eventstore.Key {
+	return func(subject string) eventstore.Key {
+		k := eventstore.Key{Client: of, Subject: subject}
+		k.ID, k.Under, k.Wrapped = "id of "+subject, under, []byte("wrapped")
 		return k
 	}
+}
+
+// wantRefusedAlone appends what brings good keys together with what brings a bad one.
+func wantRefusedAlone(t *testing.T, pool *pgxpool.Pool, good, bad func(subject string) eventstore.Key, want error) {
+	t.Helper()
+	store := open(t, pool)
 	request := func(k eventstore.Key) eventstore.Request {
 		return eventstore.Request{Stream: newStream(), Expected: eventstore.NoStream, Events: []eventstore.Proposed{newEvent()}, Keys: []eventstore.Key{k}}
 	}
-	results := store.AppendMany(t.Context(), []eventstore.Request{
-		request(key("usr_a", "x0000000000000001")), request(key("usr_b", "x0000000000000002")), request(key("usr_c", "x0000000000000001")),
-	})
+	results := store.AppendMany(t.Context(), []eventstore.Request{request(good("usr_a")), request(bad("usr_b")), request(good("usr_c"))})
 	for i, fails := range []bool{false, true, false} {
-		if err := results[i].Err; fails != errors.Is(err, eventstore.ErrUnavailable) || !fails && err != nil {
+		if err := results[i].Err; fails != errors.Is(err, want) || !fails && err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}
-	if made, err := store.MakeKeys(t.Context(), []eventstore.Key{key("usr_d", "x0000000000000002")}); !errors.Is(err, eventstore.ErrUnavailable) {
+	if made, err := store.MakeKeys(t.Context(), []eventstore.Key{bad("usr_d")}); !errors.Is(err, want) {
 		t.Errorf("made %v, %v", made, err)
 	}
 	var stored int

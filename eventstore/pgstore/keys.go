@@ -59,7 +59,7 @@ func (s *Store) MakeKeys(ctx context.Context, keys []eventstore.Key) ([]bool, er
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make %d keys: %w", n, unavailable(err))
+		return nil, fmt.Errorf("make %d keys: %w", n, deleted(unavailable(err)))
 	}
 	return made, nil
 }

@@ -69,15 +69,16 @@ type Keys interface {
 	// MakeSubjects stores the keys of the subjects that have none, nor ever
 	// had, and whose lookup no other subject has. It returns what is stored for
 	// each, in the order of keys: its own key, or else that of the subject that
-	// has its lookup. A subject may occur more than once; its first key counts.
+	// has its lookup. A subject may occur more than once; its first key counts. It fails
+	// with ErrErased where the root key of one's client was destroyed.
 	MakeSubjects(ctx context.Context, keys []SubjectKey) ([]SubjectKey, error)
 	// Destroy removes the key of a subject for good, and its lookup, which
 	// another may have then. It leaves a tombstone, also where there was no key.
 	Destroy(ctx context.Context, client id.Client, subject string) error
 
-	// DestroyClient destroys some more of the keys of a client's subjects, as Destroy
-	// does, and says whether there are more. When there are none, it removes the client's
-	// root keys for good: their tombstones have nothing wrapped, and stay.
+	// DestroyClient removes a client's root keys for good: their tombstones have nothing
+	// wrapped, and stay, and no key of a subject is made any more. It destroys some more of
+	// the keys of the client's subjects, as Destroy does, and says whether there are more.
 	DestroyClient(ctx context.Context, client id.Client) (more bool, err error)
 
 	// Find returns the subject that each client's lookup finds, with its key and without

@@ -159,8 +159,8 @@ func (v *Vault) Destroy(ctx context.Context, client id.Client, subject string) e
 	return nil
 }
 
-// DestroyClient removes the keys of all subjects of a client for good, and then the
-// client's own, as Destroy does: nothing of the client is sealed or looked up any more.
+// DestroyClient removes a client's own keys for good, and then those of all its subjects,
+// as Destroy does: nothing of the client is sealed or looked up any more.
 // It goes on where it was broken off.
 func (v *Vault) DestroyClient(ctx context.Context, client id.Client) error {
 	if err := checkNames(string(client)); err != nil {

@@ -1,4 +1,4 @@
--- Edition 1.
+-- Edition 2.
 -- The functions of the schema. This file runs as a whole whenever it has changed, after
 -- the migrations; each change counts the edition up, and a version with an earlier one
 -- leaves a later one alone. A process of the version before may still call what stands
@@ -156,6 +156,25 @@ END $$;
 
 CREATE OR REPLACE TRIGGER subject_keys_epoch AFTER INSERT ON subject_keys
 REFERENCING NEW TABLE AS made FOR EACH STATEMENT EXECUTE FUNCTION check_epochs();
+
+-- No key is made for a client whose own is destroyed, however late its statement comes:
+-- whoever destroys that locks its row against this one.
+CREATE OR REPLACE FUNCTION check_client_keys() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	destroyed boolean;
+BEGIN
+	SELECT bool_or(locked.wrapped = '') INTO destroyed FROM (
+		SELECT c.wrapped FROM public.client_keys c
+		WHERE c.client IN (SELECT m.client FROM made m WHERE m.wrapped IS NOT NULL) ORDER BY c.client FOR KEY SHARE
+	) locked;
+	IF destroyed THEN
+		RAISE EXCEPTION 'the client of a key was deleted' USING ERRCODE = 'foreign_key_violation', CONSTRAINT = 'subject_keys_client';
+	END IF;
+	RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER subject_keys_client AFTER INSERT ON subject_keys
+REFERENCING NEW TABLE AS made FOR EACH STATEMENT EXECUTE FUNCTION check_client_keys();
 
 -- note_revocation notes what a client has revoked, or the client's own id where
 -- most of its revocations are noted already.

@@ -209,6 +209,16 @@ func (t fixture) destroyedClient() {
 			got, err := t.keys.MakeRoot(t.Context(), seal.RootKey{Kind: kind, Client: acme, WrappedKey: key("late")})
 			checkTombstone(t.T, got, err)
 		}
+		late := []seal.SubjectKey{{Client: bolt, Subject: "usr_late", WrappedKey: under("4", "b")}, {Client: acme, Subject: "usr_late", WrappedKey: under("5", "a")}}
+		if _, err := t.keys.MakeSubjects(t.Context(), late); !errors.Is(err, seal.ErrErased) {
+			t.Fatalf("a key of a client that was deleted: %v", err)
+		}
+		if _, err := t.keys.Subject(t.Context(), acme, "usr_late"); !errors.Is(err, seal.ErrNoKey) {
+			t.Fatalf("a key of a client that was deleted: %v", err)
+		}
+		stands, err := t.keys.MakeSubjects(t.Context(), subjects)
+		check(t.T, 0, 0, err)
+		checkTombstone(t.T, stands[0].WrappedKey, nil)
 	}
 	found, err := t.keys.Find(t.Context(), []seal.Lookup{{Client: acme, Value: ada}})
 	check(t.T, found, []seal.SubjectKey{{}}, err)

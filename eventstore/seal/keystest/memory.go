@@ -91,6 +91,9 @@ func (m *Memory) MakeSubjects(_ context.Context, keys []seal.SubjectKey) ([]seal
 	for i, key := range keys {
 		name := subjectName{key.Client, key.Subject}
 		_, there := m.subjects[name]
+		if root, is := m.roots[rootName{seal.ClientKey, key.Client}]; is && len(root.Wrapped) == 0 && !there {
+			return nil, seal.ErrErased
+		}
 		if holder, taken := m.find(key.Client, key.Lookup); taken && !there {
 			stored[i] = holder
 			continue

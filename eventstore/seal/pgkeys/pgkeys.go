@@ -184,8 +184,13 @@ func (k Keys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.
 			}
 			return nil
 		}); err != nil {
-			if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "subject_keys_epoch" {
-				err = fmt.Errorf("%w: %w", seal.ErrEpoch, err)
+			if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+				switch pg.ConstraintName {
+				case "subject_keys_epoch":
+					err = fmt.Errorf("%w: %w", seal.ErrEpoch, err)
+				case "subject_keys_client":
+					err = fmt.Errorf("%w: %w", seal.ErrErased, err)
+				}
 			}
 			return nil, fmt.Errorf("make keys: %w", err)
 		}
@@ -310,6 +315,9 @@ const (
 	// destroyBatch is how many keys one statement destroys.
 	// limit: log | keys of a deleted client that are destroyed in one statement | {destroyBatch}
 	destroyBatch = 5_000
+	// Whoever makes keys of the client is done before, or is refused, see check_client_keys; and two
+	// that destroy them come one after the other, since they find keys in no certain order.
+	lockClient = `SELECT FROM public.client_keys WHERE client = $1 FOR UPDATE`
 	// No key leaves an epoch as long as the epochs are held: what a look finds is all.
 	holdEpochs = `SELECT count(*) FROM (SELECT FROM public.epochs FOR KEY SHARE) e`
 	// A client's keys are found by what they are under, which an index holds.
@@ -326,25 +334,28 @@ INSERT INTO %s AS k (client, id, master, wrapped) VALUES ($1, '', '', '')
 ON CONFLICT (client) DO UPDATE SET wrapped = '', master = '' WHERE k.wrapped <> ''`
 )
 
-// DestroyClient destroys some more of a client's keys.
+// DestroyClient destroys a client's root keys, and some more of the keys under them.
 func (k Keys) DestroyClient(ctx context.Context, client id.Client) (more bool, err error) {
 	err = pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockClient, client); err != nil {
+			return err
+		}
+		for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
+			if _, err := tx.Exec(ctx, fmt.Sprintf(destroyRoot, table(kind)), client); err != nil {
+				return err
+			}
+		}
 		if _, err := tx.Exec(ctx, holdEpochs); err != nil {
 			return err
 		}
 		done, err := tx.Exec(ctx, destroySubjects, client, destroyBatch)
-		more = err == nil && done.RowsAffected() == destroyBatch
+		more = done.RowsAffected() == destroyBatch
 		return err
 	})
 	if err != nil || more {
 		return more, err
 	}
-	for _, kind := range []seal.Kind{seal.ClientKey, seal.Pepper} {
-		if err := k.change(ctx, 1, fmt.Sprintf(destroyRoot, table(kind)), client); err != nil {
-			return false, err
-		}
-	}
-	return false, nil
+	return false, postgres.Confirm(ctx, k.Pool) // what was destroyed before need not have been acknowledged
 }
 
 const burySubjects = `

@@ -15,8 +15,10 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
 	"kindred/eventstore/seal/pgkeys"
+	"kindred/panics"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 func TestConformance(t *testing.T) {
@@ -183,5 +185,50 @@ func TestAKeyThatWasLostWithItsServerIsUsedNoMore(t *testing.T) {
 	now = now.Add(time.Minute)
 	if err := vault.Verify(t.Context(), acme); err != nil {
 		t.Errorf("a minute later: %v", err)
+	}
+}
+
+// A key is on its way as two processes destroy those of its client.
+func TestNoKeyOutlivesItsClient(t *testing.T) {
+	const acme, bolt = id.Client("cli_acme"), id.Client("cli_bolt")
+	keys := pgkeys.Keys{Pool: pgtest.New(t)}
+	under := func(id, root string) seal.WrappedKey {
+		return seal.WrappedKey{ID: id, Under: root, Wrapped: []byte("wrapped")}
+	}
+	for client, root := range map[id.Client]string{acme: "a", bolt: "b"} {
+		if _, err := keys.MakeRoot(t.Context(), seal.RootKey{Kind: seal.ClientKey, Client: client, WrappedKey: under(root, "master")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := keys.MakeSubjects(t.Context(), []seal.SubjectKey{{Client: acme, Subject: "usr_1", WrappedKey: under("1", "a")}}); err != nil {
+		t.Fatal(err)
+	}
+	late, err := keys.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Exec(t.Context(), `INSERT INTO subject_keys (client, subject, id, client_key, wrapped) VALUES ($1, 'usr_2', '2', 'a', 'wrapped')`, acme); err != nil {
+		t.Fatal(err)
+	}
+	destroying := panics.New()
+	for range 2 {
+		destroying.Go(func() error {
+			_, err := keys.DestroyClient(t.Context(), acme)
+			return err
+		})
+	}
+	testkit.Eventually(t, "both wait for the key", func() (both bool) {
+		err := keys.Pool.QueryRow(t.Context(), `SELECT count(*) = 2 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&both)
+		return err == nil && both
+	})
+	if err := errors.Join(late.Commit(t.Context()), destroying.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	var left int
+	if err := keys.Pool.QueryRow(t.Context(), `SELECT count(*) FROM subject_keys WHERE client = $1 AND wrapped IS NOT NULL`, acme).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d keys are left, %v", left, err)
+	}
+	if _, err := keys.MakeSubjects(t.Context(), []seal.SubjectKey{{Client: bolt, Subject: "usr_1", WrappedKey: under("1", "b")}}); err != nil {
+		t.Errorf("another client: %v", err)
 	}
 }
