@@ -291,6 +291,29 @@ func TestAnErasureRewrapsItsBucketAlone(t *testing.T) {
 	processes[1].check(map[string]bool{"usr_1_7": true})
 }
 
+func TestAKeyThatWasDamagedKeepsNoErasureBack(t *testing.T) {
+	p := newFixture(t).process()
+	p.keyed(named("", 4)...)
+	before := p.row("usr_0")
+	if _, err := p.pool.Exec(t.Context(), `UPDATE subject_keys SET wrapped = set_byte(wrapped, 20, get_byte(wrapped, 20) # 1) WHERE subject = 'usr_1'`); err != nil {
+		t.Fatal(err)
+	}
+	damaged := p.row("usr_1")
+	p.erase("usr_0")
+	p.turn()
+	if err := p.opensOld("usr_0", before); !errors.Is(err, seal.ErrEpoch) {
+		t.Errorf("what was written of an erased key: %v", err)
+	}
+	if now := p.row("usr_1"); now.Under == damaged.Under || !bytes.Equal(now.Wrapped, damaged.Wrapped) {
+		t.Errorf("%+v was damaged, and is %+v", damaged, now)
+	}
+	if _, err := p.vaultAlone().Open(t.Context(), "usr_1", place("usr_1"), p.boxes["usr_1"]); !errors.Is(err, seal.ErrRefused) {
+		t.Errorf("the damaged key: %v", err)
+	}
+	delete(p.boxes, "usr_1")
+	p.check(map[string]bool{"usr_0": true})
+}
+
 // TestWhatIsNotStoredTakesNoPlace: a change of a user that is there draws a key
 // that is not needed.
 func TestWhatIsNotStoredTakesNoPlace(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -211,7 +212,7 @@ func (r *Rotation) keysOf(ctx context.Context, tx pgx.Tx, name string) ([]seal.S
 }
 
 // moveKeys puts the living among keys under a new epoch, and lets go of the
-// tombstones.
+// tombstones. What does not open is put there as it is.
 func (r *Rotation) moveKeys(ctx context.Context, tx pgx.Tx, keys []seal.SubjectKey, from seal.Epoch) (to seal.Epoch, err error) {
 	living := 0
 	for _, k := range keys {
@@ -235,6 +236,10 @@ func (r *Rotation) moveKeys(ctx context.Context, tx pgx.Tx, keys []seal.SubjectK
 			continue
 		}
 		moved, err := seal.Move(r.entropy, k, from, to)
+		if errors.Is(err, seal.ErrRefused) { // it is lost, and is not to keep what was erased beside it
+			r.Logger.ErrorContext(ctx, "a key was damaged, and opens nothing any more", "client", k.Client, "subject", k.Subject, "error", err)
+			moved.Under, moved.Wrapped, err = strings.Replace(k.Under, from.ID, to.ID, 1), k.Wrapped, nil
+		}
 		if err != nil {
 			return to, err
 		}
