@@ -6,7 +6,9 @@ import (
 )
 
 // cutter ends what waits for the caller of a request, for as long as that is served: its
-// connection is then for the next request, which may be another caller's, behind a proxy.
+// connection is then for the next request, which may be another caller's, behind a proxy. One
+// whose reading is cut once the body has ended, when net/http watches it for a caller who goes
+// away, ends every request that comes after.
 type cutter struct {
 	deadline func(time.Time) error // of reading or writing, on the request's connection
 

@@ -43,10 +43,18 @@ func TestFaults(t *testing.T) {
 
 // A pull may be ended within a statement, which tells no more than that it was cancelled: its caller is there still.
 func TestAPullIsToldWhyItEnds(t *testing.T) {
-	for code, status := range map[string]int{"expired_token": http.StatusUnauthorized, "not_ready": http.StatusServiceUnavailable} {
+	for code, status := range map[string]int{"expired_token": http.StatusUnauthorized, "not_ready": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable} {
 		t.Run(code, func(t *testing.T) {
-			follows := httpapi.NewFollows(func(context.Context, httpapi.Principal) (bool, error) { return false, nil }, time.Now)
-			e := serve(t, func(o *httpapi.Options) { o.Follows = follows })
+			away := fault.New(fault.Unavailable, "unavailable", "Try again.").After(time.Second)
+			follows := httpapi.NewFollows(func(context.Context, httpapi.Principal) (bool, error) { return false, errors.New("the store is away") }, func() time.Time {
+				if code == "unavailable" {
+					return time.Time{}.Add(-time.Hour) // before the token expires
+				}
+				return time.Now()
+			})
+			e := serve(t, func(o *httpapi.Options) {
+				o.Follows, o.Classify = follows, func(context.Context, error) *fault.Fault { return away }
+			})
 			e.service.events = func(ctx context.Context) error {
 				if code == "not_ready" {
 					follows.Stop()

@@ -232,7 +232,11 @@ func ifMatch(given []string) (*int64, error) {
 // receive takes the rest of a body that has not come at once.
 func (e *edge) receive(r *http.Request, x *exchange, b *buffered) error {
 	m, waits := &meter{now: e.o.Now}, cutter{deadline: http.NewResponseController(x.rec).SetReadDeadline}
-	defer waits.end()
+	defer func() {
+		if waits.end() {
+			x.rec.Header().Set("Connection", "close")
+		}
+	}()
 	b.from = metered{b.from, m}
 	return x.rec.trade(r.Context(), x.client(), e.bodies, m.holder(waits.cut), func() error {
 		if b.fill(x.op.bodyLimit); b.err != nil {

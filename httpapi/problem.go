@@ -67,10 +67,10 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 		err = overloaded()
 	} else if errors.Is(ctx.Err(), context.Canceled) && errors.Is(err, context.Canceled) {
 		switch why := context.Cause(ctx); {
-		case fault.As(why) != nil: // what it follows has ended with its token
-			err = why
 		case errors.Is(why, ErrStopping):
 			err = notReady()
+		case !errors.Is(why, context.Canceled): // its token has ended, or nobody could say
+			err = why
 		default:
 			e.write(w, r, statusGone, codeGone, "The caller has gone away.", nil) // nobody reads it
 			return

@@ -48,6 +48,7 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 type stream struct {
 	meter  meter
 	holder *semaphore.Holder
+	waits  cutter                // of an import: until its body has come to its end
 	takes  bool                  // an import: its answer says why it ended
 	lost   atomic.Pointer[error] // why nothing is done with its token any more; nil: it holds
 }

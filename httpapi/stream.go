@@ -20,17 +20,17 @@ const (
 // streaming serves a request while it holds the place of a stream.
 func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
 	s, conn := &stream{meter: meter{now: e.o.Now}, takes: x.op.streams}, http.NewResponseController(x.rec)
-	waits := cutter{deadline: conn.SetWriteDeadline}
+	s.waits.deadline = conn.SetWriteDeadline
 	if s.takes {
-		waits.deadline = conn.SetReadDeadline
+		s.waits.deadline = conn.SetReadDeadline
 	}
-	defer waits.end()
-	s.holder = s.meter.holder(waits.cut)
+	defer s.waits.end()
+	s.holder = s.meter.holder(s.waits.cut)
 	return e.streams.during(r.Context(), x.client(), s.holder, func() error {
 		x.rec.stream = s
 		defer e.o.Follows.watch(x.principal, func(why error) {
 			s.lost.Store(&why)
-			waits.cut()
+			s.waits.cut()
 		})()
 		serve()
 		if s.holder.Ended() {
@@ -75,7 +75,7 @@ func (b *streamedBody) Read(p []byte) (int, error) {
 	}
 	n, err := metered{b.body, &s.meter}.Read(p)
 	b.ended = errors.Is(err, io.EOF)
-	if err == nil || b.ended {
+	if cut := b.ended && s.waits.end(); err == nil || b.ended && !cut {
 		return n, err
 	}
 	return n, cmp.Or(s.ended(), incomplete())

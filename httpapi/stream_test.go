@@ -79,6 +79,38 @@ func TestNoConnectionIsCutForARequestThatIsAnswered(t *testing.T) {
 	})
 }
 
+// To cut the connection once the body has come to its end would end all requests that come after this one.
+func TestAStreamThatLosesItsTokenOnceItIsReadLeavesItsConnectionWhole(t *testing.T) {
+	const looks = 3 // as the second begins, all are ended that the first has found
+	looked := make(chan struct{}, looks)
+	follows := httpapi.NewFollows(func(context.Context, httpapi.Principal) (bool, error) {
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+		return true, nil
+	}, time.Now)
+	e := serve(t, func(o *httpapi.Options) { o.Follows = follows })
+	e.service.imports = func(_ context.Context, body io.Reader) error {
+		_, err := io.Copy(io.Discard, body)
+		go follows.Run(t.Context())
+		for range looks {
+			<-looked
+		}
+		return err
+	}
+	send := func() (answer, string) {
+		return e.send("POST", users+"/import", strings.NewReader("{}\n"), "Authorization", "Bearer full", "Content-Type", "application/x-ndjson")
+	}
+	if got, body := send(); got.StatusCode != 200 {
+		t.Fatalf("%d %s", got.StatusCode, body)
+	}
+	e.service.imports = func(ctx context.Context, _ io.Reader) error { return ctx.Err() }
+	if got, body := send(); got.StatusCode != 200 {
+		t.Errorf("the request after it: %d %s", got.StatusCode, body)
+	}
+}
+
 // Once a body has come to its end, net/http watches the connection for a caller
 // who goes away: a deadline would take one away who waits for the answer.
 func TestAStreamThatHasEndedGetsNoNewDeadline(t *testing.T) {
