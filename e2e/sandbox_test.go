@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/app"
+	"kindred/eventstore/esdbstore/esdbtest"
 	"kindred/httpapi"
 	"kindred/testkit"
 )
@@ -297,31 +298,40 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 // What is on its way as the sandbox is deleted is made and destroyed with it, or refused.
 func TestASandboxIsDeletedAsItIsWritten(t *testing.T) {
 	t.Parallel()
-	s := keepContract(t)
-	owner := s.signUp()
-	made := owner.createSandbox("ci")
-	in := owner.inside(made)
-	var created atomic.Int64
-	var writing sync.WaitGroup
-	for w := range 16 {
-		writing.Go(func() {
-			for n := range 1_000 {
-				got := in.send("POST", "/api/v1/users", map[string]any{"external_id": fmt.Sprint(w, " ", n)})
-				if got.Status != http.StatusCreated {
-					wantProblem(t, http.StatusUnauthorized, "invalid_token", got)
-					return
-				}
-				created.Add(1)
+	for log, node := range map[string]func(testing.TB) esdbtest.Node{"in the database": nil, "on an event store": esdbtest.StartNode} {
+		t.Run(log, func(t *testing.T) {
+			t.Parallel()
+			keeps := impatient
+			if node != nil {
+				keeps = onEventStore(t, node(t))
 			}
-			t.Error("nothing refuses what is written")
+			s := keepContract(t, keeps)
+			owner := s.signUp()
+			made := owner.createSandbox("ci")
+			in := owner.inside(made)
+			var created atomic.Int64
+			var writing sync.WaitGroup
+			for w := range 16 {
+				writing.Go(func() {
+					for n := range 1_000 {
+						got := in.send("POST", "/api/v1/users", map[string]any{"external_id": fmt.Sprint(w, " ", n)})
+						if got.Status != http.StatusCreated {
+							wantProblem(t, http.StatusUnauthorized, "invalid_token", got)
+							return
+						}
+						created.Add(1)
+					}
+					t.Error("nothing refuses what is written")
+				})
+			}
+			testkit.Eventually(t, "users are written", func() bool { return created.Load() > 300 })
+			wantDone(t, owner.sendTo("DELETE", "/sandboxes/"+string(made.ID), nil))
+			writing.Wait()
+			var left int
+			if err := s.database().QueryRow(t.Context(), `SELECT count(*) FROM subject_keys WHERE client = $1 AND wrapped IS NOT NULL`, string(made.ID)).Scan(&left); err != nil || left != 0 {
+				t.Errorf("%d keys are left, %v", left, err)
+			}
 		})
-	}
-	testkit.Eventually(t, "users are written", func() bool { return created.Load() > 300 })
-	wantDone(t, owner.sendTo("DELETE", "/sandboxes/"+string(made.ID), nil))
-	writing.Wait()
-	var left int
-	if err := s.database().QueryRow(t.Context(), `SELECT count(*) FROM subject_keys WHERE client = $1 AND wrapped IS NOT NULL`, string(made.ID)).Scan(&left); err != nil || left != 0 {
-		t.Errorf("%d keys are left, %v", left, err)
 	}
 }
 

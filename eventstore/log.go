@@ -218,8 +218,8 @@ func (r Record) StreamVersion() (StreamVersion, error) {
 // events are drawn from ids in order; where these ids stand there already, a
 // repetition, it returns what was recorded then. It fails with a
 // *ConflictError where the stream has moved on, with seal.ErrErased where the key
-// of a subject was destroyed, and with seal.ErrTaken where another subject has the
-// name that one is to have (event.Named).
+// of a subject was destroyed, with ErrDeleted where the client was deleted, and with
+// seal.ErrTaken where another subject has the name that one is to have (event.Named).
 func (l *Log) Append(ctx context.Context, end StreamVersion, origin Origin, ids *id.Source, events ...event.Event) ([]Recorded, error) {
 	entries := make([]Entry, len(events))
 	for i, e := range events {
@@ -238,6 +238,11 @@ type Entry struct {
 // AppendEntries is Append for events of one client that have several origins.
 func (l *Log) AppendEntries(ctx context.Context, end StreamVersion, entries []Entry) ([]Recorded, error) {
 	recorded, err := l.append(ctx, end, entries)
+	if errors.Is(err, seal.ErrErased) { // as all keys are of a client that was deleted meanwhile
+		if _, deleted := l.AheadOf(ctx, entries[0].Origin.Client); deleted != nil {
+			err = deleted
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("append to %s: %w", end.Stream, err)
 	}
