@@ -7,6 +7,7 @@ import (
 
 	"kindred/domain"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
@@ -63,7 +64,7 @@ func (c *Commands) SetPassword(ctx context.Context, call Call, hash string, chan
 			return a.SetPassword(set, changes, keep, at)
 		})
 	if errors.Is(err, seal.ErrErased) {
-		return event.AccessStanding{}, Outcome{}, errNoAccount()
+		return event.AccessStanding{}, Outcome{}, fault.UnknownAccount()
 	}
 	if err != nil {
 		return event.AccessStanding{}, Outcome{}, err
@@ -97,7 +98,7 @@ func (c *Commands) OpenSession(ctx context.Context, call Call, hash [32]byte, ch
 	}
 	if company.Member(call.Member) == nil { // removed meanwhile: nothing is left open
 		_, err := c.endSession(ctx, call, call.Member, opening.Session)
-		return Session{}, errors.Join(errNoAccount(), err)
+		return Session{}, errors.Join(fault.UnknownAccount(), err)
 	}
 	return Session{opening, outcome}, nil
 }
@@ -112,7 +113,7 @@ func (c *Commands) EndSession(ctx context.Context, call Call, manages bool, memb
 			return Outcome{}, err
 		}
 		if !manages {
-			return Outcome{}, domain.ErrSessionUnknown()
+			return Outcome{}, fault.UnknownSession()
 		}
 		if err := company.MayEndSessionOf(call.Member, member); err != nil {
 			return Outcome{}, err
@@ -143,5 +144,5 @@ func (c *Commands) SessionByHash(ctx context.Context, client id.Client, member i
 	if s := access.Session(hash); s != nil {
 		return *s, nil
 	}
-	return event.SessionStanding{}, domain.ErrSessionUnknown()
+	return event.SessionStanding{}, fault.UnknownSession()
 }

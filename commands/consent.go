@@ -155,7 +155,7 @@ func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsen
 	}
 	outcome, err := c.changeConsent(ctx, call, in, user, "")
 	if errors.Is(err, seal.ErrErased) {
-		return Outcome{}, domain.ErrUserUnknown()
+		return Outcome{}, fault.UnknownUser()
 	}
 	return outcome, err
 }

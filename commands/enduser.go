@@ -148,7 +148,7 @@ func (c *Commands) PutUser(ctx context.Context, call Call, ref UserRef, wanted *
 			case u.Erased:
 				return nil, errErased
 			case u.ID == "" && external == "":
-				return nil, domain.ErrUserUnknown()
+				return nil, fault.UnknownUser()
 			case u.ID == "" && (call.IfExists || call.IfMatch != nil):
 				return nil, errStale()
 			case u.ID == "":
@@ -227,7 +227,7 @@ func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history [
 	case u.Erased:
 		return nil, errErased
 	case u.ID == "":
-		return nil, domain.ErrUserUnknown()
+		return nil, fault.UnknownUser()
 	}
 	old, err := c.traits(ctx, history)
 	if err != nil {
@@ -298,7 +298,7 @@ func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) 
 		case err != nil:
 			return err
 		case len(last) == 0:
-			return domain.ErrUserUnknown()
+			return fault.UnknownUser()
 		}
 		if _, erased := last[0].Event.(event.EndUserErased); erased {
 			return errErased
@@ -314,7 +314,7 @@ func (c *Commands) FindUser(ctx context.Context, client id.Client, ref UserRef) 
 func (c *Commands) withUser(ctx context.Context, client id.Client, ref UserRef, do func(id.User) error) error {
 	err := c.findUser(ctx, client, ref, do)
 	if errors.Is(err, errErased) || errors.Is(err, seal.ErrErased) {
-		return domain.ErrUserUnknown()
+		return fault.UnknownUser()
 	}
 	return err
 }
@@ -322,18 +322,18 @@ func (c *Commands) withUser(ctx context.Context, client id.Client, ref UserRef, 
 func (c *Commands) findUser(ctx context.Context, client id.Client, ref UserRef, do func(id.User) error) error {
 	if external, found := strings.CutPrefix(string(ref), externalRef); found {
 		if domain.CheckExternalID(external) != nil {
-			return domain.ErrUserUnknown()
+			return fault.UnknownUser()
 		}
 		return c.withExternal(ctx, Call{Client: client}, external, named{}, func(user named) error {
 			if !user.found {
-				return domain.ErrUserUnknown()
+				return fault.UnknownUser()
 			}
 			return do(user.id)
 		})
 	}
 	user, err := id.Parse[id.User](string(ref))
 	if err != nil {
-		return domain.ErrNoUserName()
+		return fault.NoUserName()
 	}
 	return do(user)
 }
@@ -346,7 +346,7 @@ func (c *Commands) traits(ctx context.Context, history []eventstore.Recorded) ([
 			return c.open(ctx, r, "traits")
 		}
 	}
-	return nil, domain.ErrUserUnknown()
+	return nil, fault.UnknownUser()
 }
 
 // newestOfUser is the last event of a user, or none.

@@ -111,11 +111,11 @@ func (c *Commands) impression(ctx context.Context, call Call, in Engage) (events
 		}
 		shown := found.Event.(event.CampaignEngagementRecorded)
 		if shown.Campaign != in.Campaign || shown.User == "" {
-			return found, domain.ErrImpressionUnknown()
+			return found, fault.UnknownImpression()
 		}
 		_, err = c.FindUser(ctx, client, UserRef(shown.User)) // may have been erased since
 		if fault.Is(err, "user_unknown") {
-			err = domain.ErrImpressionUnknown()
+			err = fault.UnknownImpression()
 		}
 		return found, err
 	}
@@ -134,7 +134,7 @@ func (c *Commands) impression(ctx context.Context, call Call, in Engage) (events
 func (c *Commands) newestImpression(ctx context.Context, call Call, stream eventstore.Stream) (eventstore.Recorded, error) {
 	newest, err := c.Log.ReadBack(ctx, stream, eventstore.End, 1)
 	if err == nil && len(newest) == 0 {
-		err = domain.ErrImpressionUnknown()
+		err = fault.UnknownImpression()
 	}
 	if err != nil {
 		return eventstore.Recorded{}, err

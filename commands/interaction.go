@@ -65,7 +65,7 @@ func (c *Commands) answerCampaign(ctx context.Context, call Call, user id.User, 
 	}
 	shown := found.Event.(event.CampaignEngagementRecorded)
 	if shown.User != user {
-		return Interaction{}, domain.ErrImpressionUnknown()
+		return Interaction{}, fault.UnknownImpression()
 	}
 	if kind != domain.Dismiss {
 		return c.engage(ctx, call, Engage{Campaign: shown.Campaign, Kind: kind, Impression: impression})

@@ -11,6 +11,7 @@ import (
 
 	"kindred/domain"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 )
@@ -108,7 +109,7 @@ func (l *ledger) decide(ctx context.Context, entries []*entry) (decided []struct
 		}
 		if l.account.ID == "" {
 			l.commands.ledgers.forget(l.client, l.campaign)
-			return nil, domain.ErrCampaignUnknown()
+			return nil, fault.UnknownCampaign()
 		}
 		found, err := l.recorded(ctx, entries)
 		if err != nil {

@@ -151,7 +151,7 @@ func (c *Commands) AccountByEmail(ctx context.Context, email string) (Account, e
 		return Account{}, err
 	}
 	if !claim.Held {
-		return Account{}, errNoAccount()
+		return Account{}, fault.UnknownAccount()
 	}
 	return c.AccountByMember(ctx, claim.Holder.Client, claim.Holder.Member)
 }
@@ -171,7 +171,7 @@ func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member
 	}
 	m := company.Member(member)
 	if m == nil {
-		return Account{}, errNoAccount()
+		return Account{}, fault.UnknownAccount()
 	}
 	added, err := c.memberAdded(ctx, client, member, &m.Added)
 	if err != nil {
@@ -180,14 +180,14 @@ func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member
 	email, hash, err := c.memberSecrets(ctx, added)
 	switch {
 	case errors.Is(err, seal.ErrErased): // removed just now
-		return Account{}, errNoAccount()
+		return Account{}, fault.UnknownAccount()
 	case err != nil:
 		return Account{}, err
 	}
 	hash, changes, err := c.memberPassword(ctx, client, member, hash)
 	switch {
 	case errors.Is(err, seal.ErrErased):
-		return Account{}, errNoAccount()
+		return Account{}, fault.UnknownAccount()
 	case err != nil:
 		return Account{}, err
 	}
@@ -195,10 +195,6 @@ func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member
 		Client: client, Home: client, ClientName: company.Name, ClientSlug: company.Slug,
 		Member: member, Email: email, Role: m.Role, PasswordHash: hash, PasswordChanges: changes,
 	}, nil
-}
-
-func errNoAccount() error {
-	return fault.New(fault.Missing, "account_unknown", "There is no such account.")
 }
 
 // memberAdded finds where a member was added: at a revision or, nil, wherever that
@@ -219,7 +215,7 @@ func (c *Commands) memberAdded(ctx context.Context, client id.Client, member id.
 			break
 		}
 	}
-	return eventstore.Recorded{}, errNoAccount()
+	return eventstore.Recorded{}, fault.UnknownAccount()
 }
 
 // memberSecrets opens what was sealed when a member was added.
@@ -252,7 +248,7 @@ func (c *Commands) NoteLogin(ctx context.Context, call Call, member id.Member, n
 		return []event.Event{event.MemberLoggedIn{Member: member, Network: event.Private([]byte(network))}}, nil
 	})
 	if errors.Is(err, seal.ErrErased) {
-		return errNoAccount()
+		return fault.UnknownAccount()
 	}
 	return err
 }

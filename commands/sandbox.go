@@ -8,6 +8,7 @@ import (
 
 	"kindred/domain"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/panics"
@@ -112,7 +113,7 @@ func (c *Commands) home(ctx context.Context, client id.Client) (id.Client, error
 		return client, nil
 	}
 	if _, err := c.Log.AheadOf(ctx, client); errors.Is(err, eventstore.ErrDeleted) {
-		return "", errNoAccount()
+		return "", fault.UnknownAccount()
 	} else if err != nil {
 		return "", err
 	}
@@ -121,7 +122,7 @@ func (c *Commands) home(ctx context.Context, client id.Client) (id.Client, error
 		return "", err
 	}
 	if len(first) == 0 {
-		return "", errNoAccount()
+		return "", fault.UnknownAccount()
 	}
 	opened, ok := first[0].Event.(event.SandboxOpened)
 	if !ok {

@@ -83,7 +83,7 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 func (c *Commands) stillSubscribed(ctx context.Context, client id.Client, webhook id.Webhook) error {
 	last, err := c.Log.ReadBack(ctx, eventstore.WebhookStream(client, webhook), eventstore.End, 1)
 	if err == nil && fold[domain.Webhook](last).Removed {
-		err = domain.ErrWebhookUnknown()
+		err = fault.UnknownWebhook()
 	}
 	return err
 }

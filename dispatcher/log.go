@@ -99,7 +99,7 @@ func (l Log) state(ctx context.Context, client id.Client, webhook id.Webhook, ev
 		return s, fmt.Errorf("read the state of a webhook: %w", err)
 	}
 	if s.name == nil || *s.name == removed {
-		return s, fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
+		return s, fault.UnknownWebhook()
 	}
 	return s, nil
 }

@@ -51,7 +51,7 @@ func (a *Access) living(now time.Time, but id.Session) []event.SessionStanding {
 // Faults: account_unknown.
 func (a *Access) Open(member id.Member, changes int, s event.SessionStanding) ([]event.Event, error) {
 	if changes != a.Changes {
-		return nil, errPasswordChanged()
+		return nil, fault.UnknownAccount()
 	}
 	e := event.SessionOpened{Member: member, Session: s.Session, Standing: a.AccessStanding}
 	e.Standing.Sessions = append(a.living(s.OpenedAt, ""), s)
@@ -68,7 +68,7 @@ func (a *Access) Open(member id.Member, changes int, s event.SessionStanding) ([
 // Faults: session_unknown.
 func (a *Access) End(member id.Member, session id.Session, now time.Time) ([]event.Event, error) {
 	if !slices.ContainsFunc(a.Sessions, func(s event.SessionStanding) bool { return s.Session == session }) {
-		return nil, ErrSessionUnknown()
+		return nil, fault.UnknownSession()
 	}
 	e := event.SessionEnded{Member: member, Session: session, Standing: a.AccessStanding}
 	e.Standing.Sessions = a.living(now, session)
@@ -80,7 +80,7 @@ func (a *Access) End(member id.Member, session id.Session, now time.Time) ([]eve
 // Faults: account_unknown.
 func (a *Access) SetPassword(e event.MemberPasswordSet, changes int, kept id.Session, at int64) ([]event.Event, error) {
 	if changes != a.Changes {
-		return nil, errPasswordChanged()
+		return nil, fault.UnknownAccount()
 	}
 	e.Standing = event.AccessStanding{Changes: changes + 1, PasswordSet: &at, Sessions: []event.SessionStanding{}}
 	for _, s := range a.Sessions {
@@ -98,16 +98,4 @@ func (c *Client) MayEndSessionOf(actor, member id.Member) error {
 		return fault.New(fault.Forbidden, "owner_only", "Only an owner can end the sessions of an owner.")
 	}
 	return nil
-}
-
-// ErrSessionUnknown tells that there is no such session, or none of the caller's.
-// Faults: session_unknown.
-func ErrSessionUnknown() error {
-	return fault.New(fault.Missing, "session_unknown", "There is no such session.")
-}
-
-// errPasswordChanged is for who gave a password that was changed meanwhile: nobody has
-// an account with it.
-func errPasswordChanged() error {
-	return fault.New(fault.Missing, "account_unknown", "There is no such account.")
 }

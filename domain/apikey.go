@@ -79,7 +79,7 @@ func (k *APIKey) Issue(e event.APIKeyIssued, now time.Time) ([]event.Event, erro
 func (k *APIKey) Revoke() ([]event.Event, error) {
 	switch {
 	case k.ID == "":
-		return nil, fault.New(fault.Missing, "api_key_unknown", "There is no such API key.")
+		return nil, fault.UnknownAPIKey()
 	case k.Revoked:
 		return nil, nil
 	}

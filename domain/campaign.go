@@ -242,15 +242,9 @@ func (c *Campaign) ended(now time.Time) bool { return c.EndsAt != nil && !c.Ends
 
 func (c *Campaign) exists() error {
 	if c.ID == "" {
-		return ErrCampaignUnknown()
+		return fault.UnknownCampaign()
 	}
 	return nil
-}
-
-// ErrCampaignUnknown tells that there is no such campaign.
-// Faults: campaign_unknown.
-func ErrCampaignUnknown() error {
-	return fault.New(fault.Missing, "campaign_unknown", "There is no such campaign.")
 }
 
 func errNotRunning(status string) error {

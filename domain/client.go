@@ -199,7 +199,7 @@ func (c *Client) Change(name *string, change SettingsChange) ([]event.Event, err
 
 func (c *Client) exists() error {
 	if c.ID == "" {
-		return fault.New(fault.Missing, "client_unknown", "There is no such client.")
+		return fault.UnknownClient()
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (l *ConsentLayer) Retire() ([]event.Event, error) {
 // Faults: consent_layer_unknown.
 func (l *ConsentLayer) Exists() error {
 	if l.ID == "" || l.Retired {
-		return fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer.")
+		return fault.UnknownConsentLayer()
 	}
 	return nil
 }

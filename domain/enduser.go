@@ -77,21 +77,9 @@ func (u *EndUser) Erase() ([]event.Event, error) {
 
 func (u *EndUser) exists() error {
 	if u.ID == "" || u.Erased {
-		return ErrUserUnknown()
+		return fault.UnknownUser()
 	}
 	return nil
-}
-
-// ErrUserUnknown is the fault for a user that is not there.
-// Faults: user_unknown.
-func ErrUserUnknown() error {
-	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
-}
-
-// ErrNoUserName is ErrUserUnknown for what can name no user.
-// Faults: user_unknown.
-func ErrNoUserName() error {
-	return fault.New(fault.Missing, "user_unknown", "There is no such user. A user is named by its id, usr_…, or by your own, as in ext:u1.")
 }
 
 // CheckExternalID refuses what cannot name a user: 1 to 256 characters, no

@@ -54,9 +54,3 @@ func (a *ImpressionAnswers) Record(shown event.CampaignEngagementRecorded, kind 
 	shown.Kind = kind
 	return []event.Event{shown}, nil
 }
-
-// ErrImpressionUnknown tells that the campaign has no such impression.
-// Faults: impression_unknown.
-func ErrImpressionUnknown() error {
-	return fault.New(fault.Missing, "impression_unknown", "There is no such impression of this campaign.")
-}

@@ -66,7 +66,7 @@ func ErrAddAgain() error {
 func (c *Client) RemoveMember(actor, member id.Member, kept ...id.Key) ([]event.Event, error) {
 	m := c.members[member]
 	if m == nil {
-		return nil, fault.New(fault.Missing, "member_unknown", "There is no such member.")
+		return nil, fault.UnknownMember()
 	}
 	if m.Role == RoleOwner {
 		if !c.isOwner(actor) {

@@ -39,7 +39,7 @@ func (s *Sandboxes) Get(sandbox id.Client) (event.SandboxStanding, error) {
 	if i := s.at(sandbox); i >= 0 {
 		return s.Standing[i], nil
 	}
-	return event.SandboxStanding{}, fault.New(fault.Missing, "sandbox_unknown", "There is no such sandbox.")
+	return event.SandboxStanding{}, fault.UnknownSandbox()
 }
 
 func (s *Sandboxes) at(sandbox id.Client) int {

@@ -77,7 +77,7 @@ func (s *Segments) Snapshot() event.Event {
 func (s *Segments) Get(segment id.Segment) (event.SegmentStanding, error) {
 	of := s.segments[segment]
 	if of == nil {
-		return event.SegmentStanding{}, fault.New(fault.Missing, "segment_unknown", "There is no such segment.")
+		return event.SegmentStanding{}, fault.UnknownSegment()
 	}
 	return *of, nil
 }

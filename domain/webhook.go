@@ -164,15 +164,9 @@ func (w *Webhook) Remove() ([]event.Event, error) {
 
 func (w *Webhook) exists() error {
 	if w.ID == "" || w.Removed {
-		return ErrWebhookUnknown()
+		return fault.UnknownWebhook()
 	}
 	return nil
-}
-
-// ErrWebhookUnknown tells that there is no such subscription.
-// Faults: webhook_unknown.
-func ErrWebhookUnknown() error {
-	return fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription.")
 }
 
 // maxSecret bounds a signing secret, in bytes.

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	gotoken "go/token"
+	"go/types"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -100,7 +101,7 @@ func namedCodes(t *testing.T) map[string]bool {
 	return named
 }
 
-// collectCodes finds the calls of fault.New in the service.
+// collectCodes finds the calls of fault.New in the service, and those of New in fault itself.
 func collectCodes(t *testing.T, made map[string]bool) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -119,16 +120,20 @@ func collectCodes(t *testing.T, made map[string]bool) {
 			if !ok {
 				return true
 			}
-			if of, ok := call.Fun.(*ast.SelectorExpr); !ok || fmt.Sprint(of.X, of.Sel) != "fault New" {
+			prefix := "fault."
+			if file.Name.Name == "fault" {
+				prefix = ""
+			}
+			if types.ExprString(call.Fun) != prefix+"New" {
 				return true
 			}
-			kind, known := call.Args[0].(*ast.SelectorExpr)
+			kind, known := kinds[strings.TrimPrefix(types.ExprString(call.Args[0]), prefix)]
 			code, literal := call.Args[1].(*ast.BasicLit)
 			if !known || !literal {
 				t.Errorf("%s: a fault whose kind and code do not stand where it is made", path)
 				return true
 			}
-			made[fmt.Sprint(httpapi.Status(kinds[kind.Sel.Name]), " ", strings.Trim(code.Value, `"`))] = true
+			made[fmt.Sprint(httpapi.Status(kind), " ", strings.Trim(code.Value, `"`))] = true
 			return true
 		})
 		return nil

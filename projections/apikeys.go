@@ -190,7 +190,7 @@ func (m APIKeys) ByHash(ctx context.Context, hash [32]byte, head func(context.Co
 	}
 	key, _, err = m.byHash(ctx, hash)
 	if err == nil && key.ID == "" {
-		err = fault.New(fault.Missing, "api_key_unknown", "There is no such API key.")
+		err = fault.UnknownAPIKey()
 	}
 	return key, err
 }

@@ -169,7 +169,7 @@ func (m Campaigns) List(ctx context.Context, client id.Client, eventual bool, st
 // Faults: building, campaign_unknown, quarantined, stale.
 func (m Campaigns) Get(ctx context.Context, client id.Client, eventual bool, campaign id.Campaign) (Campaign, error) {
 	found, err := m.campaigns(ctx, client, eventual, getCampaign, string(campaign))
-	return readmodel.Only(found, err, fault.New(fault.Missing, "campaign_unknown", "There is no such campaign."))
+	return readmodel.Only(found, err, fault.UnknownCampaign())
 }
 
 func (m Campaigns) campaigns(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Campaign, error) {
@@ -199,7 +199,7 @@ func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Imp
 	rows, err := readmodel.Query(ctx, m.Reader, m, client, false, findImpression, []any{string(impression)}, func(r *row) []any {
 		return []any{readmodel.Text(&r.campaign), readmodel.Text(&r.user), &r.at, readmodel.Text(&r.position)}
 	})
-	r, err := readmodel.Only(rows, err, fault.New(fault.Missing, "impression_unknown", "There is no such impression of this campaign."))
+	r, err := readmodel.Only(rows, err, fault.UnknownImpression())
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}

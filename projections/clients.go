@@ -141,7 +141,7 @@ func (m Clients) Get(ctx context.Context, client id.Client, eventual bool, defau
 	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getClient, nil, func(r *row) []any {
 		return []any{readmodel.Text(&r.ID), readmodel.Text(&r.Name), readmodel.Text(&r.Slug), &r.settings, &r.Revision, &r.CreatedAt}
 	})
-	found, err := readmodel.Only(rows, err, fault.New(fault.Missing, "client_unknown", "There is no such client."))
+	found, err := readmodel.Only(rows, err, fault.UnknownClient())
 	if err != nil {
 		return Client{}, err
 	}

@@ -90,7 +90,7 @@ func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q R
 // Faults: building, clustering_run_unknown, quarantined, stale.
 func (m Clusters) Run(ctx context.Context, client id.Client, eventual bool, run id.Run) (Run, error) {
 	found, err := m.runs(ctx, client, eventual, getRun, string(run))
-	return readmodel.Only(found, err, fault.New(fault.Missing, "clustering_run_unknown", "There is no such clustering run."))
+	return readmodel.Only(found, err, fault.UnknownClusteringRun())
 }
 
 func (m Clusters) runs(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Run, error) {
@@ -174,7 +174,7 @@ func (m Clusters) OfUser(ctx context.Context, client id.Client, eventual bool, u
 // Faults: building, cluster_unknown, quarantined, stale.
 func (m Clusters) Get(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster) (Cluster, error) {
 	found, err := m.clusters(ctx, client, eventual, getCluster, string(cluster))
-	return readmodel.Only(found, err, fault.New(fault.Missing, "cluster_unknown", "There is no such cluster."))
+	return readmodel.Only(found, err, fault.UnknownCluster())
 }
 
 func (m Clusters) clusters(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Cluster, error) {

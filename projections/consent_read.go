@@ -46,7 +46,7 @@ func (m Consent) Layers(ctx context.Context, client id.Client, eventual bool, pa
 // Faults: building, consent_layer_unknown, quarantined, stale.
 func (m Consent) Layer(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer) (ConsentLayer, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getLayer, []any{string(layer)}, scanLayer)
-	return readmodel.Only(found, err, fault.New(fault.Missing, "consent_layer_unknown", "There is no such consent layer."))
+	return readmodel.Only(found, err, fault.UnknownConsentLayer())
 }
 
 // UserConsent is what a user has said under a layer.

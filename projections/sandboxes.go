@@ -98,7 +98,7 @@ func (m Sandboxes) List(ctx context.Context, client id.Client, eventual bool, pa
 // Faults: building, quarantined, sandbox_unknown, stale.
 func (m Sandboxes) Get(ctx context.Context, client id.Client, eventual bool, sandbox id.Client) (Sandbox, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, selectSandboxes+`s.id = $2`, []any{string(sandbox)}, scanSandbox)
-	return readmodel.Only(found, err, fault.New(fault.Missing, "sandbox_unknown", "There is no such sandbox."))
+	return readmodel.Only(found, err, fault.UnknownSandbox())
 }
 
 // Clients take turns, and theirs come in no order, so that those which cannot be deleted

@@ -123,7 +123,7 @@ func (m Sessions) Find(ctx context.Context, client id.Client, session id.Session
 		return Session{}, err
 	}
 	if len(found) == 0 {
-		return Session{}, fault.New(fault.Missing, "session_unknown", "There is no such session.")
+		return Session{}, fault.UnknownSession()
 	}
 	return found[0], nil
 }

@@ -235,11 +235,6 @@ func SelectUsers(where string) string {
 // changeSize is how much of a page a change takes.
 func changeSize(c *UserChange) int { return c.Size }
 
-// Faults: user_unknown.
-func ErrUserUnknown() error {
-	return fault.New(fault.Missing, "user_unknown", "There is no such user.")
-}
-
 // storedUser is a user as it stands in the tables, with the key that opens it.
 type storedUser struct {
 	User
@@ -313,7 +308,7 @@ func (m Users) Find(ctx context.Context, client id.Client, eventual bool, extern
 		return "", err
 	}
 	if len(rows) == 0 {
-		return "", ErrUserUnknown()
+		return "", fault.UnknownUser()
 	}
 	return rows[0], nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kindred/coalesce"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
@@ -262,11 +263,11 @@ func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id
 		return User{}, err
 	}
 	if len(found) == 0 {
-		return User{}, ErrUserUnknown()
+		return User{}, fault.UnknownUser()
 	}
 	shown, err := m.shown(ctx, client, &found[0])
 	if err == nil && shown.Erased {
-		err = ErrUserUnknown()
+		err = fault.UnknownUser()
 	}
 	return shown, err
 }

@@ -199,7 +199,7 @@ func (m Webhooks) List(ctx context.Context, client id.Client, eventual bool, pau
 // Faults: building, quarantined, stale, webhook_unknown.
 func (m Webhooks) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (Webhook, error) {
 	found, err := m.read(ctx, client, eventual, getWebhook, string(webhook))
-	return readmodel.Only(found, err, fault.New(fault.Missing, "webhook_unknown", "There is no such webhook subscription."))
+	return readmodel.Only(found, err, fault.UnknownWebhook())
 }
 
 const countWebhooks = `SELECT count(*) AS n FROM webhooks w WHERE w.client = $1`

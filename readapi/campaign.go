@@ -41,7 +41,7 @@ func (a *API) GetCampaign(ctx context.Context, r httpapi.GetCampaignRequestObjec
 
 func (a *API) campaign(ctx context.Context, named string) (projections.Campaign, error) {
 	client, eventual := asked(ctx)
-	campaign, err := httpapi.Named[id.Campaign](named)
+	campaign, err := httpapi.Named[id.Campaign](named, fault.UnknownCampaign)
 	if err != nil {
 		return projections.Campaign{}, err
 	}

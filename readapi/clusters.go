@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -36,7 +37,7 @@ func (a *API) GetClusteringRun(ctx context.Context, r httpapi.GetClusteringRunRe
 
 func (a *API) run(ctx context.Context, ref string) (projections.Run, error) {
 	client, eventual := asked(ctx)
-	run, err := httpapi.Named[id.Run](ref)
+	run, err := httpapi.Named[id.Run](ref, fault.UnknownClusteringRun)
 	if err != nil {
 		return projections.Run{}, err
 	}
@@ -144,7 +145,7 @@ func (a *API) ListClusterDrift(ctx context.Context, r httpapi.ListClusterDriftRe
 // AssignCluster says which cluster a user would be in.
 func (a *API) AssignCluster(ctx context.Context, r httpapi.AssignClusterRequestObject) (httpapi.AssignClusterResponseObject, error) {
 	client, eventual := asked(ctx)
-	layer, err := httpapi.Named[id.ConsentLayer](r.Body.ConsentLayerID)
+	layer, err := httpapi.Named[id.ConsentLayer](r.Body.ConsentLayerID, fault.UnknownConsentLayer)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +172,7 @@ func (a *API) AssignCluster(ctx context.Context, r httpapi.AssignClusterRequestO
 
 func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, error) {
 	client, eventual := asked(ctx)
-	cluster, err := httpapi.Named[id.Cluster](ref)
+	cluster, err := httpapi.Named[id.Cluster](ref, fault.UnknownCluster)
 	if err != nil {
 		return projections.Cluster{}, err
 	}

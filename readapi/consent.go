@@ -3,6 +3,7 @@ package readapi
 import (
 	"context"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
@@ -109,7 +110,7 @@ func (a *API) GetConsent(ctx context.Context, r httpapi.GetConsentRequestObject)
 // layer reads a layer that is there.
 func (a *API) layer(ctx context.Context, ref string) (projections.ConsentLayer, error) {
 	client, eventual := asked(ctx)
-	layer, err := httpapi.Named[id.ConsentLayer](ref)
+	layer, err := httpapi.Named[id.ConsentLayer](ref, fault.UnknownConsentLayer)
 	if err != nil {
 		return projections.ConsentLayer{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -47,7 +48,7 @@ type Delivery struct {
 // ListDeliveries lists the deliveries to a webhook.
 func (a *API) ListDeliveries(ctx context.Context, r httpapi.ListDeliveriesRequestObject) (httpapi.ListDeliveriesResponseObject, error) {
 	client, eventual := asked(ctx)
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +90,11 @@ func (a *API) ListWebhookKeys(ctx context.Context, _ httpapi.ListWebhookKeysRequ
 // GetDelivery shows a delivery.
 func (a *API) GetDelivery(ctx context.Context, r httpapi.GetDeliveryRequestObject) (httpapi.GetDeliveryResponseObject, error) {
 	client, eventual := asked(ctx)
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
 	if err != nil {
 		return nil, err
 	}
-	delivery, err := httpapi.Named[id.Delivery](r.DeliveryID)
+	delivery, err := httpapi.Named[id.Delivery](r.DeliveryID, fault.UnknownDelivery)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (a *API) segmentReady(ctx context.Context, ref *string, within event.Within
 		return "", nil
 	}
 	client, eventual := asked(ctx)
-	if segment, err = httpapi.Named[id.Segment](*ref); err != nil {
+	if segment, err = httpapi.Named[id.Segment](*ref, fault.UnknownSegment); err != nil {
 		return "", err
 	}
 	return segment, segments.Model{Reader: a.Reader}.Ready(ctx, client, eventual, "segment_id", segment, within)

@@ -3,6 +3,7 @@ package readapi
 import (
 	"context"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -20,7 +21,7 @@ func (a *API) ListSandboxes(ctx context.Context, r httpapi.ListSandboxesRequestO
 
 // GetSandbox returns a sandbox beside the client.
 func (a *API) GetSandbox(ctx context.Context, r httpapi.GetSandboxRequestObject) (httpapi.GetSandboxResponseObject, error) {
-	sandbox, err := httpapi.Named[id.Client](r.SandboxID)
+	sandbox, err := httpapi.Named[id.Client](r.SandboxID, fault.UnknownSandbox)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (a *API) ListSegments(ctx context.Context, r httpapi.ListSegmentsRequestObj
 // GetSegment shows a segment.
 func (a *API) GetSegment(ctx context.Context, r httpapi.GetSegmentRequestObject) (httpapi.GetSegmentResponseObject, error) {
 	client, eventual := asked(ctx)
-	segment, err := httpapi.Named[id.Segment](r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID, fault.UnknownSegment)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (a *API) GetSegment(ctx context.Context, r httpapi.GetSegmentRequestObject)
 
 // ListSegmentMembers lists the users in a segment.
 func (a *API) ListSegmentMembers(ctx context.Context, r httpapi.ListSegmentMembersRequestObject) (httpapi.ListSegmentMembersResponseObject, error) {
-	segment, err := httpapi.Named[id.Segment](r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID, fault.UnknownSegment)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (a *API) usersIn(ctx context.Context, p httpapi.ListUsersParams) ([]project
 	if p.ExternalID != nil || p.Ids != nil || p.UpdatedSince != nil || p.Filter != nil {
 		return nil, nil, fault.NewInvalid(fault.Field{Pointer: "segment_id", Detail: `stands alone; in_segment("seg_…") in filter goes with the others`})
 	}
-	segment, err := httpapi.Named[id.Segment](*p.SegmentID)
+	segment, err := httpapi.Named[id.Segment](*p.SegmentID, fault.UnknownSegment)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -140,7 +140,7 @@ func changesOf(segment id.Segment) string { return filtered("segment_changes", s
 // ListSegmentChanges lists who entered and left a segment.
 func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChangesRequestObject) (httpapi.ListSegmentChangesResponseObject, error) {
 	client, eventual := asked(ctx)
-	segment, err := httpapi.Named[id.Segment](r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID, fault.UnknownSegment)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ const (
 // ListSegmentSizes lists how many members a segment had, day by day.
 func (a *API) ListSegmentSizes(ctx context.Context, r httpapi.ListSegmentSizesRequestObject) (httpapi.ListSegmentSizesResponseObject, error) {
 	client, eventual := asked(ctx)
-	segment, err := httpapi.Named[id.Segment](r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID, fault.UnknownSegment)
 	if err != nil {
 		return nil, err
 	}

@@ -123,7 +123,7 @@ func (a *API) user(ctx context.Context, ref string) (id.User, error) {
 	}
 	user, err := id.Parse[id.User](ref)
 	if err != nil {
-		return "", fault.New(fault.Missing, "user_unknown", "There is no such user. A user is named by its id, usr_…, or by your own, as in ext:u1.")
+		return "", fault.NoUserName()
 	}
 	return user, nil
 }

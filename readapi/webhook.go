@@ -3,6 +3,7 @@ package readapi
 import (
 	"context"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -27,7 +28,7 @@ func (a *API) ListWebhooks(ctx context.Context, r httpapi.ListWebhooksRequestObj
 // GetWebhook shows a subscription.
 func (a *API) GetWebhook(ctx context.Context, r httpapi.GetWebhookRequestObject) (httpapi.GetWebhookResponseObject, error) {
 	client, eventual := asked(ctx)
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"kindred/commands"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -35,7 +36,7 @@ func (a *API) CreateAPIKey(ctx context.Context, r httpapi.CreateAPIKeyRequestObj
 
 // RevokeAPIKey ends a key and all tokens that were exchanged for it.
 func (a *API) RevokeAPIKey(ctx context.Context, r httpapi.RevokeAPIKeyRequestObject) (httpapi.RevokeAPIKeyResponseObject, error) {
-	key, err := httpapi.Named[id.Key](r.KeyID)
+	key, err := httpapi.Named[id.Key](r.KeyID, fault.UnknownAPIKey)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func (a *API) CreateCampaign(ctx context.Context, r httpapi.CreateCampaignReques
 
 // ChangeCampaign changes a campaign's terms or status.
 func (a *API) ChangeCampaign(ctx context.Context, r httpapi.ChangeCampaignRequestObject) (httpapi.ChangeCampaignResponseObject, error) {
-	campaign, err := httpapi.Named[id.Campaign](r.CampaignID)
+	campaign, err := httpapi.Named[id.Campaign](r.CampaignID, fault.UnknownCampaign)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func patched(t event.CampaignTerms, change *httpapi.CampaignChange) event.Campai
 
 // RecordSpend counts what was spent.
 func (a *API) RecordSpend(ctx context.Context, r httpapi.RecordSpendRequestObject) (httpapi.RecordSpendResponseObject, error) {
-	campaign, err := httpapi.Named[id.Campaign](r.CampaignID)
+	campaign, err := httpapi.Named[id.Campaign](r.CampaignID, fault.UnknownCampaign)
 	if err != nil {
 		return nil, err
 	}
@@ -121,14 +121,14 @@ func (a *API) RecordSpend(ctx context.Context, r httpapi.RecordSpendRequestObjec
 
 // RecordEngagement records an impression, a click or a conversion.
 func (a *API) RecordEngagement(ctx context.Context, r httpapi.RecordEngagementRequestObject) (httpapi.RecordEngagementResponseObject, error) {
-	campaign, err := httpapi.Named[id.Campaign](r.CampaignID)
+	campaign, err := httpapi.Named[id.Campaign](r.CampaignID, fault.UnknownCampaign)
 	if err != nil {
 		return nil, err
 	}
 	in := commands.Engage{Campaign: campaign, Kind: string(r.Body.Type), User: commands.UserRef(httpapi.Or(r.Body.UserID, ""))}
 	if r.Body.ImpressionID != nil {
 		if in.Impression, err = id.Parse[id.Impression](*r.Body.ImpressionID); err != nil {
-			return nil, domain.ErrImpressionUnknown()
+			return nil, fault.UnknownImpression()
 		}
 	}
 	recorded, err := a.Commands.RecordEngagement(ctx, call(ctx), in)

@@ -5,6 +5,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -95,13 +96,13 @@ func (a *API) AddMember(ctx context.Context, r httpapi.AddMemberRequestObject) (
 
 // RemoveMember ends a membership.
 func (a *API) RemoveMember(ctx context.Context, r httpapi.RemoveMemberRequestObject) (httpapi.RemoveMemberResponseObject, error) {
-	member, err := httpapi.Named[id.Member](r.MemberID)
+	member, err := httpapi.Named[id.Member](r.MemberID, fault.UnknownMember)
 	if err != nil {
 		return nil, err
 	}
 	kept := make([]id.Key, len(r.Params.KeepAPIKeys))
 	for i, key := range r.Params.KeepAPIKeys {
-		if kept[i], err = httpapi.Named[id.Key](key); err != nil {
+		if kept[i], err = httpapi.Named[id.Key](key, fault.UnknownAPIKey); err != nil {
 			return nil, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/httpapi"
@@ -12,13 +13,13 @@ import (
 
 // StartClusteringRun asks for a clustering run.
 func (a *API) StartClusteringRun(ctx context.Context, r httpapi.StartClusteringRunRequestObject) (httpapi.StartClusteringRunResponseObject, error) {
-	layer, err := httpapi.Named[id.ConsentLayer](r.Body.ConsentLayerID)
+	layer, err := httpapi.Named[id.ConsentLayer](r.Body.ConsentLayerID, fault.UnknownConsentLayer)
 	if err != nil {
 		return nil, err
 	}
 	of := event.RunScope{Layer: layer}
 	if r.Body.SegmentID != nil {
-		if of.Segment, err = httpapi.Named[id.Segment](*r.Body.SegmentID); err != nil {
+		if of.Segment, err = httpapi.Named[id.Segment](*r.Body.SegmentID, fault.UnknownSegment); err != nil {
 			return nil, err
 		}
 	}
@@ -63,7 +64,7 @@ func (a *API) CancelClusteringVerdict(ctx context.Context, r httpapi.CancelClust
 func (a *API) cancel(ctx context.Context, ref string,
 	how func(context.Context, commands.Call, event.RunScope, id.Run) (eventstore.Position, error),
 ) (eventstore.Position, error) {
-	run, err := httpapi.Named[id.Run](ref)
+	run, err := httpapi.Named[id.Run](ref, fault.UnknownClusteringRun)
 	if err != nil {
 		return "", err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"kindred/commands"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -25,7 +26,7 @@ func (a *API) CreateConsentLayer(ctx context.Context, r httpapi.CreateConsentLay
 
 // ChangeConsentLayer changes a layer's name or its paths.
 func (a *API) ChangeConsentLayer(ctx context.Context, r httpapi.ChangeConsentLayerRequestObject) (httpapi.ChangeConsentLayerResponseObject, error) {
-	layer, err := httpapi.Named[id.ConsentLayer](r.ConsentLayerID)
+	layer, err := httpapi.Named[id.ConsentLayer](r.ConsentLayerID, fault.UnknownConsentLayer)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func (a *API) ChangeConsentLayer(ctx context.Context, r httpapi.ChangeConsentLay
 
 // RetireConsentLayer ends a layer.
 func (a *API) RetireConsentLayer(ctx context.Context, r httpapi.RetireConsentLayerRequestObject) (httpapi.RetireConsentLayerResponseObject, error) {
-	layer, err := httpapi.Named[id.ConsentLayer](r.ConsentLayerID)
+	layer, err := httpapi.Named[id.ConsentLayer](r.ConsentLayerID, fault.UnknownConsentLayer)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (a *API) WithdrawConsents(ctx context.Context, r httpapi.WithdrawConsentsRe
 }
 
 func (a *API) changeConsents(ctx context.Context, ref string, grant bool, body *httpapi.ConsentsChange) (done httpapi.ConsentsChanged, at *string, err error) {
-	layer, err := httpapi.Named[id.ConsentLayer](ref)
+	layer, err := httpapi.Named[id.ConsentLayer](ref, fault.UnknownConsentLayer)
 	if err != nil {
 		return done, nil, err
 	}
@@ -121,7 +122,7 @@ func (a *API) WithdrawConsent(ctx context.Context, r httpapi.WithdrawConsentRequ
 }
 
 func (a *API) changeConsent(ctx context.Context, ref string, in commands.ChangeConsents) (*string, error) {
-	layer, err := httpapi.Named[id.ConsentLayer](ref)
+	layer, err := httpapi.Named[id.ConsentLayer](ref, fault.UnknownConsentLayer)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"kindred/commands"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -23,7 +24,7 @@ type Deliveries interface {
 
 // TestWebhook delivers an event that never happened.
 func (a *API) TestWebhook(ctx context.Context, r httpapi.TestWebhookRequestObject) (httpapi.TestWebhookResponseObject, error) {
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
 	if err != nil {
 		return nil, err
 	}
@@ -39,11 +40,11 @@ func (a *API) TestWebhook(ctx context.Context, r httpapi.TestWebhookRequestObjec
 
 // RepeatDelivery sends a delivery once more.
 func (a *API) RepeatDelivery(ctx context.Context, r httpapi.RepeatDeliveryRequestObject) (httpapi.RepeatDeliveryResponseObject, error) {
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
 	if err != nil {
 		return nil, err
 	}
-	delivery, err := httpapi.Named[id.Delivery](r.DeliveryID)
+	delivery, err := httpapi.Named[id.Delivery](r.DeliveryID, fault.UnknownDelivery)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func (a *API) RepeatDelivery(ctx context.Context, r httpapi.RepeatDeliveryReques
 
 // RecoverDeliveries delivers again what did not arrive.
 func (a *API) RecoverDeliveries(ctx context.Context, r httpapi.RecoverDeliveriesRequestObject) (httpapi.RecoverDeliveriesResponseObject, error) {
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (a *API) RecoverDeliveries(ctx context.Context, r httpapi.RecoverDeliveries
 // RotateWebhookSecret replaces the signing secret and shows the new one this
 // once.
 func (a *API) RotateWebhookSecret(ctx context.Context, r httpapi.RotateWebhookSecretRequestObject) (httpapi.RotateWebhookSecretResponseObject, error) {
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
 	if err != nil {
 		return nil, err
 	}

@@ -23,14 +23,14 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 		in.Filter = httpapi.Or(body.Filter, "")
 		in.Other = commands.UserRef(httpapi.Or(body.MatchedUserID, ""))
 		if body.ConsentLayerID != nil {
-			layer, err := httpapi.Named[id.ConsentLayer](*body.ConsentLayerID)
+			layer, err := httpapi.Named[id.ConsentLayer](*body.ConsentLayerID, fault.UnknownConsentLayer)
 			if err != nil {
 				return nil, err
 			}
 			in.Layer = layer
 		}
 		if body.SegmentID != nil {
-			segment, err := httpapi.Named[id.Segment](*body.SegmentID)
+			segment, err := httpapi.Named[id.Segment](*body.SegmentID, fault.UnknownSegment)
 			if err != nil {
 				return nil, err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -28,7 +29,7 @@ func (a *API) CreateSandbox(ctx context.Context, r httpapi.CreateSandboxRequestO
 
 // DeleteSandbox ends a sandbox, with the keys of all in it.
 func (a *API) DeleteSandbox(ctx context.Context, r httpapi.DeleteSandboxRequestObject) (httpapi.DeleteSandboxResponseObject, error) {
-	sandbox, err := httpapi.Named[id.Client](r.SandboxID)
+	sandbox, err := httpapi.Named[id.Client](r.SandboxID, fault.UnknownSandbox)
 	if err != nil {
 		return nil, err
 	}

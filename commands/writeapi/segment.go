@@ -3,6 +3,7 @@ package writeapi
 import (
 	"context"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -12,7 +13,7 @@ func (a *API) CreateSegment(ctx context.Context, r httpapi.CreateSegmentRequestO
 	var layer id.ConsentLayer
 	var err error
 	if r.Body.ConsentLayerID != nil {
-		if layer, err = httpapi.Named[id.ConsentLayer](*r.Body.ConsentLayerID); err != nil {
+		if layer, err = httpapi.Named[id.ConsentLayer](*r.Body.ConsentLayerID, fault.UnknownConsentLayer); err != nil {
 			return nil, err
 		}
 	}
@@ -33,7 +34,7 @@ func (a *API) CreateSegment(ctx context.Context, r httpapi.CreateSegmentRequestO
 
 // ChangeSegment renames a segment, or gives it another rule.
 func (a *API) ChangeSegment(ctx context.Context, r httpapi.ChangeSegmentRequestObject) (httpapi.ChangeSegmentResponseObject, error) {
-	segment, err := httpapi.Named[id.Segment](r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID, fault.UnknownSegment)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +49,7 @@ func (a *API) ChangeSegment(ctx context.Context, r httpapi.ChangeSegmentRequestO
 
 // RetireSegment ends a segment.
 func (a *API) RetireSegment(ctx context.Context, r httpapi.RetireSegmentRequestObject) (httpapi.RetireSegmentResponseObject, error) {
-	segment, err := httpapi.Named[id.Segment](r.SegmentID)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID, fault.UnknownSegment)
 	if err != nil {
 		return nil, err
 	}

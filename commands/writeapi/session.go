@@ -3,13 +3,14 @@ package writeapi
 import (
 	"context"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
 
 // RevokeSession ends a session and its tokens.
 func (a *API) RevokeSession(ctx context.Context, r httpapi.RevokeSessionRequestObject) (httpapi.RevokeSessionResponseObject, error) {
-	session, err := httpapi.Named[id.Session](r.SessionID)
+	session, err := httpapi.Named[id.Session](r.SessionID, fault.UnknownSession)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (a *API) PreviewTraits(ctx context.Context, r httpapi.PreviewTraitsRequestO
 		User: commands.UserRef(r.Body.UserID), Patch: r.Body.Traits, Limit: httpapi.Or(r.Body.Limit, defaultPreview),
 	}
 	if r.Body.ConsentLayerID != nil {
-		layer, err := httpapi.Named[id.ConsentLayer](*r.Body.ConsentLayerID)
+		layer, err := httpapi.Named[id.ConsentLayer](*r.Body.ConsentLayerID, fault.UnknownConsentLayer)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
 )
@@ -35,7 +36,7 @@ func (a *API) CreateWebhook(ctx context.Context, r httpapi.CreateWebhookRequestO
 
 // ChangeWebhook changes, pauses or resumes a subscription.
 func (a *API) ChangeWebhook(ctx context.Context, r httpapi.ChangeWebhookRequestObject) (httpapi.ChangeWebhookResponseObject, error) {
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func (a *API) ChangeWebhook(ctx context.Context, r httpapi.ChangeWebhookRequestO
 
 // RemoveWebhook ends a subscription.
 func (a *API) RemoveWebhook(ctx context.Context, r httpapi.RemoveWebhookRequestObject) (httpapi.RemoveWebhookResponseObject, error) {
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID)
+	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
 	if err != nil {
 		return nil, err
 	}

@@ -152,7 +152,7 @@ func (e *Endpoints) inSandbox(ctx context.Context, account Account, named string
 func (e *Endpoints) bySecret(ctx context.Context, secret string, hash [32]byte) (Account, SessionRecord, error) {
 	client, member, ok := sessionOf(secret)
 	if !ok {
-		return Account{}, SessionRecord{}, fault.New(fault.Missing, "session_unknown", "There is no such session.")
+		return Account{}, SessionRecord{}, fault.UnknownSession()
 	}
 	account, err := e.c.Accounts.ByMember(ctx, client, member)
 	if err != nil {

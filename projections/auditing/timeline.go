@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
@@ -56,7 +57,7 @@ func (a *Auditor) Timeline(ctx context.Context, client id.Client, eventual bool,
 	if len(entries) == 0 {
 		known, err := a.History.Newest(ctx, client, eventual, streams[:1], math.MaxInt64, 1)
 		if err == nil && len(known) == 0 {
-			err = projections.ErrUserUnknown()
+			err = fault.UnknownUser()
 		}
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/ranking"
-	"kindred/projections"
 )
 
 // Item is what a page shows.
@@ -147,7 +146,7 @@ func (f *Feeds) check(ctx context.Context, r Request, items []item) (c check, er
 		return c, err
 	}
 	if _, there := c.names[r.User]; !there {
-		return c, projections.ErrUserUnknown()
+		return c, fault.UnknownUser()
 	}
 	if c.dismissed, err = f.Interactions.Dismissed(ctx, r.Client, r.Eventual, r.User, all); err != nil {
 		return c, err

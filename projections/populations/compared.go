@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/matching"
 	"kindred/domain/traits"
@@ -224,7 +225,7 @@ func (p *Populations) Like(ctx context.Context, client id.Client, document json.
 
 func notThere(err error) error {
 	if errors.Is(err, matching.ErrUnknownUser) {
-		return projections.ErrUserUnknown()
+		return fault.UnknownUser()
 	}
 	return err
 }

@@ -101,10 +101,6 @@ func (m Model) List(ctx context.Context, client id.Client, eventual bool, page r
 	return m.opened(ctx, client, stored)
 }
 
-func errSegmentUnknown() *fault.Fault {
-	return fault.New(fault.Missing, "segment_unknown", "There is no such segment.")
-}
-
 func errSegmentBuilding() error {
 	return fault.New(fault.Unavailable, "segment_building", "The users are being judged by the segment's rule. Please try again soon.").After(time.Second)
 }
@@ -113,7 +109,7 @@ func errSegmentBuilding() error {
 // Faults: building, quarantined, segment_unknown, stale.
 func (m Model) Get(ctx context.Context, client id.Client, eventual bool, segment id.Segment) (Segment, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getSegment, []any{string(segment)}, (*storedSegment).columns)
-	stored, err := readmodel.Only(found, err, errSegmentUnknown())
+	stored, err := readmodel.Only(found, err, fault.UnknownSegment())
 	if err != nil {
 		return Segment{}, err
 	}
@@ -140,7 +136,7 @@ func (m Model) progress(ctx context.Context, client id.Client, eventual bool, se
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, segmentProgressed, []any{string(segment)}, func(s *segmentProgress) []any {
 		return []any{&s.ready, readmodel.Text(&s.from), readmodel.Text(&s.reached)}
 	})
-	s, err := readmodel.Only(found, err, errSegmentUnknown())
+	s, err := readmodel.Only(found, err, fault.UnknownSegment())
 	if err == nil && !s.ready {
 		err = errSegmentBuilding()
 	}

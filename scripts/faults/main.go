@@ -120,11 +120,14 @@ func read(pkg *packages.Package, decl *ast.FuncDecl) *function {
 }
 
 func calleeOf(pkg *packages.Package, fun ast.Expr) (*types.Func, bool) {
-	selected, ok := fun.(*ast.SelectorExpr)
+	if selected, ok := fun.(*ast.SelectorExpr); ok {
+		fun = selected.Sel
+	}
+	name, ok := fun.(*ast.Ident)
 	if !ok {
 		return nil, false
 	}
-	callee, ok := pkg.TypesInfo.Uses[selected.Sel].(*types.Func)
+	callee, ok := pkg.TypesInfo.Uses[name].(*types.Func)
 	return callee, ok
 }
 
