@@ -101,15 +101,15 @@ func (s signer) String() string {
 
 // signers opens the secrets of a client's subscriptions that sign now.
 func (c Checker) signers(ctx context.Context, client id.Client, eventual bool) (all []signer, err error) {
-	var found []job
+	var found []claim
 	reader := projector.Reader{Of: (*Dispatcher)(nil), Progress: c.Log.Progress, AtOnce: c.Log.AtOnce}
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
 		found = nil
 		rows, _ := c.Log.Pool.Query(ctx, `WITH `+projector.Fresh(reader.Of)+selectSigners, client) // what it fails with, its rows end with
-		j := job{Client: client}
-		_, err = pgx.ForEachRow(rows, []any{&at.Reached, &at.Head, &at.Quarantined, &j.Webhook, &j.Secrets}, func() error {
-			found = append(found, j)
-			j.Secrets = nil
+		one := claim{Client: client}
+		_, err = pgx.ForEachRow(rows, []any{&at.Reached, &at.Head, &at.Quarantined, &one.Webhook, &one.Secrets}, func() error {
+			found = append(found, one)
+			one.Secrets = nil
 			return nil
 		})
 		return at, err
@@ -118,8 +118,8 @@ func (c Checker) signers(ctx context.Context, client id.Client, eventual bool) (
 		return nil, fmt.Errorf("read the secrets of webhooks: %w", err)
 	}
 	opened := newOpenedSecrets(c.Secrets)
-	for _, j := range found {
-		secrets, err := opened.signing(ctx, j, c.Now())
+	for _, one := range found {
+		secrets, err := opened.signing(ctx, one, c.Now())
 		if errors.Is(err, seal.ErrErased) {
 			continue
 		}
@@ -127,7 +127,7 @@ func (c Checker) signers(ctx context.Context, client id.Client, eventual bool) (
 			return nil, err
 		}
 		for i, secret := range secrets {
-			all = append(all, signer{webhook: j.Webhook, secret: secret, former: i > 0})
+			all = append(all, signer{webhook: one.Webhook, secret: secret, former: i > 0})
 		}
 	}
 	return all, nil

@@ -141,17 +141,17 @@ func TestAWaitHoldsWhatWaitsForItsPlaceInARate(t *testing.T) {
 	w.outcomes = w.noting(t.Context())
 	w.scheduler.expect(firstAttempt, waiting{Webhook: webhook, Client: client}, w.Now())
 	var ended []verdict
-	deliver := func(j job, read time.Time) {
-		j.read = read
-		o := w.deliver(t.Context(), j)
+	deliver := func(c claim, read time.Time) {
+		c.read = read
+		o := w.deliver(t.Context(), c)
 		w.noted(t.Context(), o)
 		ended = append(ended, o.verdict)
 	}
-	claimed, jobs := w.Now(), r.claim(5)
-	for _, j := range jobs[:4] {
-		deliver(j, claimed)
+	claimed, claims := w.Now(), r.claim(5)
+	for _, c := range claims[:4] {
+		deliver(c, claimed)
 	}
-	deliver(jobs[4], w.Now())
+	deliver(claims[4], w.Now())
 	if !slices.Equal(ended, []verdict{failed, returned, returned, returned, failed}) {
 		t.Errorf("ended as %v", ended)
 	}
@@ -189,7 +189,7 @@ func TestTheLongestWaitThatAReceiverAsksForCounts(t *testing.T) {
 		if n < 500 || n > 600 {
 			t.Errorf("it is held for %d s by its client's clock, not for 600", n)
 		}
-		if jobs := r.claim(1); len(jobs) != 0 {
+		if claims := r.claim(1); len(claims) != 0 {
 			t.Error("it is not held")
 		}
 	}
@@ -204,7 +204,7 @@ func TestAReceiverIsHeldThatIsBusyOrUnavailableAndNoOther(t *testing.T) {
 	for answer, hold := range map[int]time.Duration{429: 10 * time.Minute, 503: 10 * time.Minute, 200: 0, 301: 0, 404: 0, 500: 0, 502: 0} {
 		status.Store(int64(answer))
 		for _, chosen := range []bool{true, false} {
-			o := w.attempt(t.Context(), job{Address: address{Clear: rx.URL}, Waits: chosen, read: w.Now()})
+			o := w.attempt(t.Context(), claim{Address: address{Clear: rx.URL}, Waits: chosen, read: w.Now()})
 			if o.status != answer || chosen && o.hold != hold || !chosen && o.hold != 0 {
 				t.Errorf("answered %d, it is held for %s (chosen %t)", o.status, o.hold, chosen)
 			}

@@ -200,7 +200,7 @@ func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
 		"no public address":  {"http://10.0.0.1", "the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows"},
 		"TLS that is none":   {strings.Replace(answering(name), "http:", "https:", 1), "tls"},
 	} {
-		o := w.attempt(t.Context(), job{Address: address{Clear: tt.url}, Body: body, External: true, read: w.Now()})
+		o := w.attempt(t.Context(), claim{Address: address{Clear: tt.url}, Body: body, External: true, read: w.Now()})
 		if o.verdict != failed || !strings.Contains(o.err, tt.error) || strings.Contains(o.err, name) {
 			t.Errorf("%s: %s with %q", what, o.verdict, o.err)
 		}
@@ -280,16 +280,16 @@ func TestNoAttemptGoesByASubscriptionThatWasReadTooLongAgo(t *testing.T) {
 	webhook, subscribed := r.subscribe(client, old.URL, "")
 	r.apply(subscribed)
 	r.apply(r.matches(client, 2)...)
-	jobs := r.claim(2)
-	for i := range jobs {
-		jobs[i].read = w.Now().Add(-freshFor)
+	claims := r.claim(2)
+	for i := range claims {
+		claims[i].read = w.Now().Add(-freshFor)
 	}
 	r.apply(r.recorded(client, event.WebhookChanged{Webhook: webhook, WebhookAddress: event.At(now.URL), EventTypes: []string{matchType}}))
-	if o := w.attempt(t.Context(), jobs[0]); o.verdict != delivered || len(old.got) != 0 || len(now.got) != 1 {
+	if o := w.attempt(t.Context(), claims[0]); o.verdict != delivered || len(old.got) != 0 || len(now.got) != 1 {
 		t.Errorf("%s: %d to the old address, %d to the new one", o.verdict, len(old.got), len(now.got))
 	}
 	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
-	if o := w.attempt(t.Context(), jobs[1]); o.verdict != cancelled || len(old.got)+len(now.got) != 1 {
+	if o := w.attempt(t.Context(), claims[1]); o.verdict != cancelled || len(old.got)+len(now.got) != 1 {
 		t.Errorf("%s after a pause, %d requests", o.verdict, len(old.got)+len(now.got))
 	}
 }
@@ -307,17 +307,17 @@ func TestSubscriptionsThatWereReadTooLongAgoAreReadTogether(t *testing.T) {
 	r.apply(r.matches(client, 20)...)
 	var rounds []int
 	read := w.rereads.Answer
-	w.rereads.Answer = func(ctx context.Context, jobs []job) ([]job, error) {
-		if rounds = append(rounds, len(jobs)); len(rounds) == 1 {
+	w.rereads.Answer = func(ctx context.Context, claims []claim) ([]claim, error) {
+		if rounds = append(rounds, len(claims)); len(rounds) == 1 {
 			testkit.Eventually(r.TB, "the others wait", func() bool { return w.rereads.Waits() == 19 })
 		}
-		return read(ctx, jobs)
+		return read(ctx, claims)
 	}
 	var all sync.WaitGroup
-	for _, j := range r.claim(20) {
-		j.read = w.Now().Add(-freshFor)
+	for _, c := range r.claim(20) {
+		c.read = w.Now().Add(-freshFor)
 		all.Go(func() {
-			if o := w.attempt(t.Context(), j); o.verdict != delivered {
+			if o := w.attempt(t.Context(), c); o.verdict != delivered {
 				t.Errorf("%s: %s", o.verdict, o.err)
 			}
 		})
@@ -341,18 +341,18 @@ func TestSubscriptionsThatAreReadTogetherKeepTheirOwnSecretsAndAddresses(t *test
 		want = append(want, url+" by secret of "+name+", X-Of "+name)
 	}
 	r.apply(r.match(client))
-	jobs := r.claim(1)
-	if err := r.queue(time.Minute).reread(t.Context(), jobs, time.Now()); err != nil {
+	claims := r.claim(1)
+	if err := r.queue(time.Minute).reread(t.Context(), claims, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	w := newWorker(r.Dispatcher, Config{}.withDefaults())
 	var got []string
-	for _, j := range jobs {
-		j, secrets, err := w.current(t.Context(), j, w.Now())
+	for _, c := range claims {
+		c, secrets, err := w.current(t.Context(), c, w.Now())
 		if err != nil || len(secrets) != 1 {
 			t.Fatalf("%d secrets, %v", len(secrets), err)
 		}
-		got = append(got, fmt.Sprintf("%s by %s, X-Of %s", j.URL, secrets[0], j.Own["X-Of"]))
+		got = append(got, fmt.Sprintf("%s by %s, X-Of %s", c.URL, secrets[0], c.Own["X-Of"]))
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -385,9 +385,9 @@ func TestWhatCouldNotBeSentIsNoFailureOfItsReceiver(t *testing.T) {
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
 	w.scheduler.expect(firstAttempt, waiting{Webhook: webhook, Client: client}, w.Now())
-	j := r.claim(1)[0]
-	j.External = true
-	if o := w.deliver(t.Context(), j); o.verdict != returned || o.retryIn != pauseAfterTrouble {
+	c := r.claim(1)[0]
+	c.External = true
+	if o := w.deliver(t.Context(), c); o.verdict != returned || o.retryIn != pauseAfterTrouble {
 		t.Errorf("it is %s for %s", o.verdict, o.retryIn)
 	}
 	if !w.scheduler.endpoints[webhook].failingSince.IsZero() || len(w.health.take()) != 0 {
@@ -615,10 +615,10 @@ func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURL(t *testing.T) {
 	}, Config{}.withDefaults())
 	fail := func() outcome {
 		w.scheduler.expect(firstAttempt, waiting{Webhook: "w", Client: "c"}, now)
-		w.scheduler.claimed(w.scheduler.quotas(now), []job{{Webhook: "w"}})
-		j := job{Webhook: "w", Client: "c", Address: address{Clear: "http://user:hunter2@127.0.0.1/hunter2?hunter2"}, Body: []byte("hunter2"), read: now}
-		defer w.free(j)
-		return w.deliver(t.Context(), j)
+		w.scheduler.claimed(w.scheduler.quotas(now), []claim{{Webhook: "w"}})
+		c := claim{Webhook: "w", Client: "c", Address: address{Clear: "http://user:hunter2@127.0.0.1/hunter2?hunter2"}, Body: []byte("hunter2"), read: now}
+		defer w.free(c)
+		return w.deliver(t.Context(), c)
 	}
 	fail()
 	now = now.Add(failingLong - time.Second)
@@ -641,7 +641,7 @@ func TestManyDeliveriesThatArePutBackAreALineInTheLog(t *testing.T) {
 	var text strings.Builder
 	w := newWorker(&Dispatcher{Logger: slog.New(slog.NewTextHandler(&text, nil))}, Config{}.withDefaults())
 	for range 1000 {
-		if o := w.putBack(t.Context(), outcome{job: job{Webhook: "w"}}, "of the test", errors.New("slow")); o.verdict != returned {
+		if o := w.putBack(t.Context(), outcome{claim: claim{Webhook: "w"}}, "of the test", errors.New("slow")); o.verdict != returned {
 			t.Fatal(o.verdict)
 		}
 	}

@@ -121,20 +121,20 @@ SELECT webhook || '-' || n, client, url, event_types, state, changed_at FROM dis
 			a.expect(firstAttempt, e, now)
 		}
 		quotas := a.quotas(now)
-		jobs, err := q.claim(t.Context(), quotas)
+		claims, err := q.claim(t.Context(), quotas)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if most := a.budget[firstAttempt]; len(quotas) > most || len(jobs) > most {
-			t.Fatalf("a claim of %d for %d endpoints, over the %d slots", len(jobs), len(quotas), most)
+		if most := a.budget[firstAttempt]; len(quotas) > most || len(claims) > most {
+			t.Fatalf("a claim of %d for %d endpoints, over the %d slots", len(claims), len(quotas), most)
 		}
-		a.claimed(quotas, jobs)
-		for _, j := range jobs {
-			if !want[string(j.Delivery)] {
-				t.Fatalf("%s is claimed twice", j.Delivery)
+		a.claimed(quotas, claims)
+		for _, c := range claims {
+			if !want[string(c.Delivery)] {
+				t.Fatalf("%s is claimed twice", c.Delivery)
 			}
-			delete(want, string(j.Delivery))
-			a.release(firstAttempt, j.Webhook, 1)
+			delete(want, string(c.Delivery))
+			a.release(firstAttempt, c.Webhook, 1)
 		}
 	}
 }
@@ -321,8 +321,8 @@ func TestLeasesHoldWhenTheDatabasesClockJumps(t *testing.T) {
 	}
 	for range 3 {
 		r.endLeases()
-		if jobs := r.claimBy(other.queue, 10); len(jobs) != 0 {
-			t.Fatalf("another process took %d of a living one", len(jobs))
+		if claims := r.claimBy(other.queue, 10); len(claims) != 0 {
+			t.Fatalf("another process took %d of a living one", len(claims))
 		}
 		r.exec(notifyQueue)
 		testkit.Eventually(r.TB, "its leases are renewed", func() bool {

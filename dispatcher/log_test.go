@@ -30,13 +30,13 @@ func (r *fixture) manual() Manual {
 // endAs ends n deliveries to a webhook in a state.
 func (r *fixture) endAs(v verdict, n int) {
 	r.Helper()
-	jobs := r.claim(n)
-	if len(jobs) != n {
-		r.Fatalf("claimed %d", len(jobs))
+	claims := r.claim(n)
+	if len(claims) != n {
+		r.Fatalf("claimed %d", len(claims))
 	}
 	outcomes := make([]outcome, n)
-	for i, j := range jobs {
-		outcomes[i] = outcome{job: j, verdict: v, began: time.Now(), retryIn: -1}
+	for i, c := range claims {
+		outcomes[i] = outcome{claim: c, verdict: v, began: time.Now(), retryIn: -1}
 	}
 	if _, err := r.queue(time.Minute).complete(r.Context(), outcomes, time.Now(), false); err != nil {
 		r.Fatal(err)
@@ -335,19 +335,19 @@ func TestARecoveryTakesWhatDidNotArriveAndIsWantedAlone(t *testing.T) {
 	r.endAs(failed, 1)
 	_, alsoSubscribed := r.subscribe(client, "http://b.example", "")
 	r.apply(alsoSubscribed, r.match(client))
-	for _, j := range r.claim(1) {
+	for _, c := range r.claim(1) {
 		v := delivered
-		if j.Webhook != webhook {
+		if c.Webhook != webhook {
 			v = cancelled
 		}
-		r.note(v, j)
+		r.note(v, c)
 	}
 	if got, err := m.Recover(t.Context(), client, webhook, time.Time{}, nil); err != nil || got.Recovered != len(want) {
 		t.Errorf("%+v, not %d, %v", got, len(want), err)
 	}
 	var got []id.Event
-	for _, j := range r.claim(10) {
-		got = append(got, j.Event)
+	for _, c := range r.claim(10) {
+		got = append(got, c.Event)
 	}
 	slices.Sort(got)
 	slices.Sort(want)
@@ -369,11 +369,11 @@ func TestATestOfAnyTypeIsSentAndNotToldOf(t *testing.T) {
 	if _, err := r.manual().Redeliver(t.Context(), client, webhook, test.ID, nil); err != nil {
 		t.Fatal(err)
 	}
-	jobs := r.claim(2)
-	if len(jobs) != 2 || jobs[0].Cancelled || jobs[1].Cancelled {
-		t.Fatalf("claimed %+v", jobs)
+	claims := r.claim(2)
+	if len(claims) != 2 || claims[0].Cancelled || claims[1].Cancelled {
+		t.Fatalf("claimed %+v", claims)
 	}
-	r.note(delivered, jobs...)
+	r.note(delivered, claims...)
 	if n := r.count(`SELECT count(*) FROM dispatch_endings`); n != 0 {
 		t.Error("its end is told to the log")
 	}
@@ -419,8 +419,8 @@ func TestWhatIsRecoveredComesInTheOrderInWhichItOccurred(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for _, e := range events {
-		if jobs := r.claim(1); len(jobs) != 1 || jobs[0].Event != e.ID {
-			t.Errorf("%+v, not %s", jobs, e.ID)
+		if claims := r.claim(1); len(claims) != 1 || claims[0].Event != e.ID {
+			t.Errorf("%+v, not %s", claims, e.ID)
 		}
 	}
 }
@@ -607,11 +607,11 @@ func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
 		if pauses {
 			r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
 		}
-		jobs := r.claim(10)
-		if len(jobs) != 1 || jobs[0].Cancelled != pauses {
-			t.Fatalf("%d: %+v", i, jobs)
+		claims := r.claim(10)
+		if len(claims) != 1 || claims[0].Cancelled != pauses {
+			t.Fatalf("%d: %+v", i, claims)
 		}
-		if _, err := r.queue(time.Minute).complete(t.Context(), []outcome{{job: jobs[0], verdict: cancelled, began: time.Now()}}, time.Now(), false); err != nil {
+		if _, err := r.queue(time.Minute).complete(t.Context(), []outcome{{claim: claims[0], verdict: cancelled, began: time.Now()}}, time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -624,17 +624,17 @@ func TestNamesAreFoundWhereUsersAreNamedOnly(t *testing.T) {
 	w := newWorker(r.replica(Config{}), Config{}.withDefaults())
 	w.ExternalIDs = func(context.Context, id.Client, []id.User) (map[id.User]string, error) { return names, nil }
 	body := fmt.Sprintf(`{"data":{"user_id":%q,"matched_user_id":%q,"label":"\"user_id\":\"%s\"","id":%q}}`, ann, bob, ann, bob)
-	got, erased, err := w.named(t.Context(), job{Body: []byte(body)})
+	got, erased, err := w.named(t.Context(), claim{Body: []byte(body)})
 	want := fmt.Sprintf(`{"data":{"user_id":"a\"n\\n\u003c\u0026\u003e","matched_user_id":"bob","label":"\"user_id\":\"%s\"","id":%q}}`, ann, bob)
 	if err != nil || erased || string(got) != want {
 		t.Errorf("%s, %t, %v", got, erased, err)
 	}
 	delete(names, bob)
-	if _, erased, err := w.named(t.Context(), job{Body: []byte(body)}); !erased || err != nil {
+	if _, erased, err := w.named(t.Context(), claim{Body: []byte(body)}); !erased || err != nil {
 		t.Errorf("erased %t, %v", erased, err)
 	}
 	w.ExternalIDs = func(context.Context, id.Client, []id.User) (map[id.User]string, error) { return nil, errCrashed }
-	if o := w.attempt(t.Context(), job{Body: []byte(body), External: true}); o.verdict != returned {
+	if o := w.attempt(t.Context(), claim{Body: []byte(body), External: true}); o.verdict != returned {
 		t.Errorf("without an answer it is %s", o.verdict)
 	}
 }
@@ -785,19 +785,19 @@ func TestListsOfDeliveriesAreReadFromBothEnds(t *testing.T) {
 	other, alsoSubscribed := r.subscribe(client, "http://b.example", "")
 	r.apply(subscribed, alsoSubscribed)
 	r.apply(r.matches(client, 20)...)
-	claimed := map[id.Webhook][]job{}
-	for _, j := range r.claim(20) {
-		claimed[j.Webhook] = append(claimed[j.Webhook], j)
+	claimed := map[id.Webhook][]claim{}
+	for _, c := range r.claim(20) {
+		claimed[c.Webhook] = append(claimed[c.Webhook], c)
 	}
-	for _, jobs := range claimed {
-		r.note(delivered, jobs[:7]...)
-		r.note(failed, jobs[7:11]...)
-		last := outcomes(failed, jobs[11:14]...)
+	for _, claims := range claimed {
+		r.note(delivered, claims[:7]...)
+		r.note(failed, claims[7:11]...)
+		last := outcomes(failed, claims[11:14]...)
 		for i := range last {
 			last[i].retryIn = -1
 		}
 		r.noteAll(last, false)
-		r.note(cancelled, jobs[14:16]...)
+		r.note(cancelled, claims[14:16]...)
 	}
 	log := Log{Pool: r.pool, Progress: projector.NewProgress(r.pool, r.Logger)}
 	read := func(webhook id.Webhook, status string, newest bool) (ids []id.Delivery) {
@@ -831,8 +831,8 @@ func TestListsOfDeliveriesAreReadFromBothEnds(t *testing.T) {
 			t.Errorf("%d are pending: %v", health.Pending, err)
 		}
 	}
-	for _, j := range claimed[webhook][6:8] { // one has ended, one is pending
-		_, err := log.Get(t.Context(), client, other, j.Delivery, true)
+	for _, c := range claimed[webhook][6:8] { // one has ended, one is pending
+		_, err := log.Get(t.Context(), client, other, c.Delivery, true)
 		if !fault.Is(err, "delivery_unknown") {
 			t.Errorf("another webhook's delivery is read: %v", err)
 		}

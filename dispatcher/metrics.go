@@ -60,11 +60,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 }
 
 // started counts an attempt; what it returns is called at its end.
-func (m *Metrics) started(j job) func(outcome) {
-	gauge := m.inFlight.WithLabelValues(j.Kind.String())
+func (m *Metrics) started(c claim) func(outcome) {
+	gauge := m.inFlight.WithLabelValues(c.Kind.String())
 	gauge.Inc()
-	if j.Kind == firstAttempt {
-		m.delay.Observe(j.Age.Seconds())
+	if c.Kind == firstAttempt {
+		m.delay.Observe(c.Age.Seconds())
 	}
 	return func(o outcome) {
 		gauge.Dec()
@@ -77,7 +77,7 @@ func (m *Metrics) started(j job) func(outcome) {
 		case o.verdict != delivered:
 			return
 		}
-		m.attempts.WithLabelValues(j.Kind.String(), result).Inc()
+		m.attempts.WithLabelValues(c.Kind.String(), result).Inc()
 		m.seconds.Observe(o.latency.Seconds())
 	}
 }

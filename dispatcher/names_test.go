@@ -67,11 +67,11 @@ func TestBodiesHeadersAndSignaturesOfDeliveriesStay(t *testing.T) {
 	}))
 	defer server.Close()
 	w := newWorker(&Dispatcher{Guard: NewGuard(netip.MustParsePrefix("127.0.0.0/8")), Now: time.Now}, Config{}.withDefaults())
-	j := job{
+	c := claim{
 		Delivery: deliveryOf(rec.ID, "whk_1"), Webhook: "whk_1", Event: rec.ID, EventType: "match.computed",
 		URL: server.URL, Body: bodies["match.computed"], Test: true,
 	}
-	if _, _, _, err := w.post(t.Context(), j, at, [][]byte{[]byte("whsec_c2VjcmV0"), []byte("an old one")}); err != nil {
+	if _, _, _, err := w.post(t.Context(), c, at, [][]byte{[]byte("whsec_c2VjcmV0"), []byte("an old one")}); err != nil {
 		t.Fatal(err)
 	}
 	w.transport.CloseIdleConnections()

@@ -69,18 +69,18 @@ const lookupTimeout = 4 * time.Second // under what a lease leaves beside an att
 
 // named is the body with its users named as their client does. erased says that
 // one of them is gone; then there is nothing to send.
-func (w *worker) named(ctx context.Context, j job) (body []byte, erased bool, err error) {
-	users := event.UsersOf(j.Body)
+func (w *worker) named(ctx context.Context, c claim) (body []byte, erased bool, err error) {
+	users := event.UsersOf(c.Body)
 	if len(users) == 0 {
-		return j.Body, false, nil
+		return c.Body, false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	names, err := w.ExternalIDs(ctx, j.Client, users)
+	names, err := w.ExternalIDs(ctx, c.Client, users)
 	if err != nil {
 		return nil, false, err
 	}
-	body, whole := event.NameUsers(j.Body, names)
+	body, whole := event.NameUsers(c.Body, names)
 	return body, !whole, nil
 }
 
@@ -97,8 +97,8 @@ func unnamed(o outcome, err error) outcome {
 	if !errors.Is(err, event.ErrUnnamed) {
 		return o
 	}
-	o.retryIn = min(max(o.retryIn, o.job.Queued/10), unnamedRest)
-	if o.job.Queued >= unnamedFor {
+	o.retryIn = min(max(o.retryIn, o.claim.Queued/10), unnamedRest)
+	if o.claim.Queued >= unnamedFor {
 		o.verdict = cancelled
 	}
 	return o

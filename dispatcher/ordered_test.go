@@ -102,20 +102,20 @@ func TestWhatFollowsAFailureWaitsForItsEnd(t *testing.T) {
 	_, other := r.subscribe(r.client(), "http://a.example", "")
 	r.apply(append(set, other)...)
 	r.apply(r.matches(client, 3)...)
-	jobs := r.claim(1)
-	if len(jobs) != 3 || len(r.claim(9)) != 0 {
-		t.Fatalf("%d are claimed at first", len(jobs))
+	claims := r.claim(1)
+	if len(claims) != 3 || len(r.claim(9)) != 0 {
+		t.Fatalf("%d are claimed at first", len(claims))
 	}
-	slices.SortFunc(jobs, func(x, y job) int { return int(x.Made - y.Made) })
-	r.note(failed, jobs[0])
-	r.note(returned, jobs[1:]...)
+	slices.SortFunc(claims, func(x, y claim) int { return int(x.Made - y.Made) })
+	r.note(failed, claims[0])
+	r.note(returned, claims[1:]...)
 	r.endLeases()
 	if n := len(r.claim(9)); n != 0 {
 		t.Errorf("%d are claimed while one waits for its retry", n)
 	}
 	r.exec(`UPDATE dispatch_queue SET due_at = now()`)
 	again := r.claim(9)
-	if len(again) != 1 || again[0].Delivery != jobs[0].Delivery || len(r.claim(9)) != 0 {
+	if len(again) != 1 || again[0].Delivery != claims[0].Delivery || len(r.claim(9)) != 0 {
 		t.Fatalf("claimed for its retry: %v", again)
 	}
 	r.note(delivered, again...)
@@ -123,7 +123,7 @@ func TestWhatFollowsAFailureWaitsForItsEnd(t *testing.T) {
 	if len(rest) != 2 {
 		t.Fatalf("%d follow", len(rest))
 	}
-	slices.SortFunc(rest, func(x, y job) int { return int(x.Made - y.Made) })
+	slices.SortFunc(rest, func(x, y claim) int { return int(x.Made - y.Made) })
 	r.exec(`UPDATE dispatch_queue SET leased_until = NULL WHERE delivery = $1`, rest[1].Delivery)
 	if n := len(r.claim(9)); n != 0 {
 		t.Errorf("%d are claimed past one that is held", n)
@@ -142,12 +142,12 @@ func TestOfAnOrderedEndpointOneRetryIsMadeAtATime(t *testing.T) {
 	r.exec(`UPDATE dispatch_queue SET due_at = now() - made * interval '1 s'`)
 	var made []int64
 	for range 3 {
-		jobs := r.claim(9)
-		if len(jobs) != 1 {
-			t.Fatalf("%d are claimed", len(jobs))
+		claims := r.claim(9)
+		if len(claims) != 1 {
+			t.Fatalf("%d are claimed", len(claims))
 		}
-		made = append(made, jobs[0].Made)
-		r.note(delivered, jobs...)
+		made = append(made, claims[0].Made)
+		r.note(delivered, claims...)
 	}
 	if !slices.IsSortedFunc(made, func(x, y int64) int { return int(y - x) }) {
 		t.Errorf("not by when they are due: %v", made)
@@ -188,8 +188,8 @@ func TestADeliveryWhoseUserIsNeverKnownIsCancelledAfterADay(t *testing.T) {
 	} {
 		missing = of.missing
 		r.exec(`UPDATE dispatch_queue SET leased_until = NULL, queued_at = now() - $1::interval`, of.queued)
-		j := r.claim(1)[0]
-		if o := w.attempt(t.Context(), j); o.verdict != of.ends || o.retryIn.Round(time.Second) != of.rest {
+		c := r.claim(1)[0]
+		if o := w.attempt(t.Context(), c); o.verdict != of.ends || o.retryIn.Round(time.Second) != of.rest {
 			t.Errorf("after %s in the queue it is %s for %s", of.queued, o.verdict, o.retryIn)
 		}
 	}
@@ -239,9 +239,9 @@ func TestNoOutcomeIsRefusedWhileTheDatabaseIsSlow(t *testing.T) {
 	_, two := r.controlled(client, "http://b.example", event.EndpointControls{Ordered: true})
 	r.apply(append(one, two...)...)
 	r.apply(r.matches(client, maxChain)...)
-	jobs := r.claim(1)
-	if len(jobs) != 2*maxChain {
-		t.Fatalf("%d are claimed", len(jobs))
+	claims := r.claim(1)
+	if len(claims) != 2*maxChain {
+		t.Fatalf("%d are claimed", len(claims))
 	}
 	slow, err := r.pool.Begin(t.Context())
 	if err != nil {
@@ -256,9 +256,9 @@ func TestNoOutcomeIsRefusedWhileTheDatabaseIsSlow(t *testing.T) {
 		noting  sync.WaitGroup
 		refused atomic.Int64
 	)
-	for _, j := range jobs {
+	for _, c := range claims {
 		noting.Go(func() {
-			if _, err := w.outcomes.Ask(t.Context(), outcome{job: j, verdict: delivered, began: w.Now()}); err != nil {
+			if _, err := w.outcomes.Ask(t.Context(), outcome{claim: c, verdict: delivered, began: w.Now()}); err != nil {
 				refused.Add(1)
 			}
 		})
@@ -282,8 +282,8 @@ func TestAChainIsBoundedInBytes(t *testing.T) {
 	r.apply(set...)
 	r.apply(r.matches(client, 4)...)
 	r.exec(`UPDATE dispatch_queue SET body = convert_to(repeat('x', $1), 'UTF8')`, maxChainBytes-1)
-	if jobs := r.claim(1); len(jobs) != 2 {
-		t.Errorf("%d are claimed where the second reaches the bound", len(jobs))
+	if claims := r.claim(1); len(claims) != 2 {
+		t.Errorf("%d are claimed where the second reaches the bound", len(claims))
 	}
 }
 
@@ -353,12 +353,12 @@ func TestWhatIsCancelledTakesNoPlaceInARate(t *testing.T) {
 	w := newWorker(r.Dispatcher, Config{}.withDefaults())
 	t.Cleanup(w.transport.CloseIdleConnections)
 	w.scheduler.expect(firstAttempt, waiting{Webhook: webhook, Client: client}, w.Now())
-	for _, j := range r.claim(4) {
-		j.read = w.Now()
+	for _, c := range r.claim(4) {
+		c.read = w.Now()
 		before := w.scheduler.endpoints[webhook].paced
-		o := w.deliver(t.Context(), j)
-		if moved := w.scheduler.endpoints[webhook].paced != before; moved == j.Cancelled || o.verdict != delivered && o.verdict != cancelled {
-			t.Errorf("cancelled %t, ended as %s, took a place %t", j.Cancelled, o.verdict, moved)
+		o := w.deliver(t.Context(), c)
+		if moved := w.scheduler.endpoints[webhook].paced != before; moved == c.Cancelled || o.verdict != delivered && o.verdict != cancelled {
+			t.Errorf("cancelled %t, ended as %s, took a place %t", c.Cancelled, o.verdict, moved)
 		}
 	}
 	if len(rx.got) != 1 {

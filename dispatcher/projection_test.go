@@ -25,13 +25,13 @@ var (
 )
 
 // claim takes n deliveries of whatever webhook waits, as a worker does.
-func (r *fixture) claim(n int) []job {
+func (r *fixture) claim(n int) []claim {
 	r.Helper()
 	return r.claimBy(r.queue(30*time.Second), n)
 }
 
 // claimBy claims as the process whose queue it is.
-func (r *fixture) claimBy(q *queue, n int) []job {
+func (r *fixture) claimBy(q *queue, n int) []claim {
 	r.Helper()
 	found, err := q.discover(r.Context(), [attemptKinds]id.Webhook{})
 	if err != nil {
@@ -44,11 +44,11 @@ func (r *fixture) claimBy(q *queue, n int) []job {
 			quotas[len(quotas)-1].n[kind] = n
 		}
 	}
-	jobs, err := q.claim(r.Context(), quotas)
+	claims, err := q.claim(r.Context(), quotas)
 	if err != nil {
 		r.Fatal(err)
 	}
-	return jobs
+	return claims
 }
 
 func (r *fixture) queue(lease time.Duration) *queue {
@@ -59,12 +59,12 @@ func (r *fixture) queue(lease time.Duration) *queue {
 // by their events.
 func (r *fixture) fates() (sent, stopped []id.Event) {
 	r.Helper()
-	for _, j := range r.claim(100) {
+	for _, c := range r.claim(100) {
 		var e id.Event
-		if err := r.pool.QueryRow(r.Context(), `SELECT event FROM dispatch_queue WHERE delivery = $1`, j.Delivery).Scan(&e); err != nil {
+		if err := r.pool.QueryRow(r.Context(), `SELECT event FROM dispatch_queue WHERE delivery = $1`, c.Delivery).Scan(&e); err != nil {
 			r.Fatal(err)
 		}
-		if j.Cancelled {
+		if c.Cancelled {
 			stopped = append(stopped, e)
 		} else {
 			sent = append(sent, e)
@@ -177,11 +177,11 @@ func TestEachEventGoesToWhoeverWantsItOnce(t *testing.T) {
 	match := r.match(client)
 	r.apply(a, b, c, other2, match)
 	r.apply(match) // as after a lost checkpoint
-	jobs := r.claim(10)
-	if len(jobs) != 1 || jobs[0].Webhook != wants {
-		t.Fatalf("queued %d deliveries: %v", len(jobs), jobs)
+	claims := r.claim(10)
+	if len(claims) != 1 || claims[0].Webhook != wants {
+		t.Fatalf("queued %d deliveries: %v", len(claims), claims)
 	}
-	if jobs[0].Delivery != deliveryOf(match.ID, wants) {
+	if claims[0].Delivery != deliveryOf(match.ID, wants) {
 		t.Error("the delivery is not named by its event and webhook")
 	}
 }

@@ -47,8 +47,8 @@ const (
 
 func (k attemptKind) String() string { return [attemptKinds]string{"first", "retry"}[k] }
 
-// job is a delivery that this process holds.
-type job struct {
+// claim is a delivery that this process holds.
+type claim struct {
 	Delivery  id.Delivery
 	Token     int
 	Kind      attemptKind
@@ -169,25 +169,25 @@ FROM unnest($1::text[], $2::text[], $3::int[]) WITH ORDINALITY AS t (client, del
 JOIN dispatch_queue q ON q.client = t.client AND q.delivery = t.delivery AND q.token = t.token
 JOIN dispatch_endpoints e ON e.client = q.client AND e.webhook = q.webhook`
 
-// reread reads the state of the jobs' subscriptions again, as of a time. A job that this
+// reread reads the state of the claims' subscriptions again, as of a time. A claim that this
 // worker holds no longer keeps the state that it has.
-func (q *queue) reread(ctx context.Context, jobs []job, at time.Time) error {
+func (q *queue) reread(ctx context.Context, claims []claim, at time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
 	defer cancel()
-	clients, deliveries, tokens := make([]id.Client, len(jobs)), make([]id.Delivery, len(jobs)), make([]int, len(jobs))
-	for i, j := range jobs {
-		clients[i], deliveries[i], tokens[i] = j.Client, j.Delivery, j.Token
+	clients, deliveries, tokens := make([]id.Client, len(claims)), make([]id.Delivery, len(claims)), make([]int, len(claims))
+	for i, c := range claims {
+		clients[i], deliveries[i], tokens[i] = c.Client, c.Delivery, c.Token
 	}
 	return q.send(ctx, func(b *pgx.Batch) {
 		b.Queue(rereadQueue, clients, deliveries, tokens).Query(func(rows pgx.Rows) error {
 			var (
 				i    int
-				read job
+				read claim
 			)
 			_, err := pgx.ForEachRow(rows, []any{&i, &read.Cancelled, &read.Address.Sealed, &read.Address.Clear, &read.Secrets, &read.Headers, &read.Waits, &read.Pairs}, func() error {
-				j := &jobs[i]
-				j.Cancelled, j.Address, j.Secrets, j.Headers, j.Waits, j.Pairs = read.Cancelled, read.Address, read.Secrets, read.Headers, read.Waits, read.Pairs
-				j.read, read = at, job{}
+				c := &claims[i]
+				c.Cancelled, c.Address, c.Secrets, c.Headers, c.Waits, c.Pairs = read.Cancelled, read.Address, read.Secrets, read.Headers, read.Waits, read.Pairs
+				c.read, read = at, claim{}
 				return nil
 			})
 			return err
@@ -205,32 +205,32 @@ type quota struct {
 }
 
 // claim takes what is ready, up to each quota, under a lease.
-func (q *queue) claim(ctx context.Context, quotas []quota) ([]job, error) {
+func (q *queue) claim(ctx context.Context, quotas []quota) ([]claim, error) {
 	webhooks, first, retry := make([]string, len(quotas)), make([]int32, len(quotas)), make([]int32, len(quotas))
 	made, clients := make([]int64, len(quotas)), make([]string, len(quotas))
 	for i, t := range quotas {
 		webhooks[i], first[i], retry[i] = string(t.webhook), int32(t.n[firstAttempt]), int32(t.n[retryAttempt]) //nolint:gosec // bounded by the budgets
 		made[i], clients[i] = t.made, string(t.client)
 	}
-	var jobs []job
+	var claims []claim
 	err := q.send(ctx, func(b *pgx.Batch) {
 		b.Queue(commitLazily)
 		b.Queue(ownEndpoints, webhooks, clients, q.holder.Load())
 		b.Queue(claimQueue, webhooks, first, retry, q.lease, q.holder.Load(), made, clients, maxChain, maxChainBytes).Query(func(rows pgx.Rows) (err error) {
-			jobs, err = pgx.CollectRows(rows, scanJob)
+			claims, err = pgx.CollectRows(rows, scanClaim)
 			return err
 		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim deliveries: %w", err)
 	}
-	return jobs, nil
+	return claims, nil
 }
 
-func scanJob(row pgx.CollectableRow) (j job, err error) {
-	err = row.Scan(&j.Delivery, &j.Token, &j.Kind, &j.Failed, &j.Client, &j.Webhook, &j.EventType, &j.Body, &j.Test,
-		&j.Cancelled, &j.External, &j.Address.Sealed, &j.Address.Clear, &j.Secrets, &j.Headers, &j.Waits, &j.Ordered, &j.Most, &j.Age, &j.Queued, &j.Made, &j.Event, &j.Trace, &j.Pairs)
-	return j, err
+func scanClaim(row pgx.CollectableRow) (c claim, err error) {
+	err = row.Scan(&c.Delivery, &c.Token, &c.Kind, &c.Failed, &c.Client, &c.Webhook, &c.EventType, &c.Body, &c.Test,
+		&c.Cancelled, &c.External, &c.Address.Sealed, &c.Address.Clear, &c.Secrets, &c.Headers, &c.Waits, &c.Ordered, &c.Most, &c.Age, &c.Queued, &c.Made, &c.Event, &c.Trace, &c.Pairs)
+	return c, err
 }
 
 // send runs statements in one transaction and one round trip.
@@ -357,7 +357,7 @@ const (
 
 // outcome is a claim's end.
 type outcome struct {
-	job     job
+	claim   claim
 	verdict verdict
 	retryIn time.Duration // for failed and returned; negative: the schedule is exhausted
 	hold    time.Duration // how long its receiver asks for nothing; 0: it does not
@@ -462,11 +462,11 @@ func (q *queue) complete(ctx context.Context, outcomes []outcome, now time.Time,
 		answers              = make([][]byte, n)
 	)
 	for i, o := range outcomes {
-		clients[i], holds[i] = string(o.job.Client), o.hold
-		deliveries[i], verdicts[i], tokens[i] = string(o.job.Delivery), string(o.verdict), int32(o.job.Token) //nolint:gosec // counted from 0
+		clients[i], holds[i] = string(o.claim.Client), o.hold
+		deliveries[i], verdicts[i], tokens[i] = string(o.claim.Delivery), string(o.verdict), int32(o.claim.Token) //nolint:gosec // counted from 0
 		began[i], latencies[i] = min(max(0, now.Sub(o.began)), time.Hour), max(0, o.latency).Microseconds()
 		if o.verdict == delivered || o.verdict == failed {
-			attempts[i] = int32(o.job.Failed + 1) //nolint:gosec // at most the schedule's length
+			attempts[i] = int32(o.claim.Failed + 1) //nolint:gosec // at most the schedule's length
 		}
 		if o.retryIn >= 0 { // it counts from the attempt's end, not from now
 			since := now.Sub(o.began.Add(o.latency))

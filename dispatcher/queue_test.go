@@ -21,19 +21,19 @@ import (
 	"kindred/testkit"
 )
 
-// outcomes end jobs with one verdict.
-func outcomes(v verdict, jobs ...job) []outcome {
-	all := make([]outcome, len(jobs))
-	for i, j := range jobs {
-		all[i] = outcome{job: j, verdict: v, began: time.Now(), latency: time.Millisecond, retryIn: time.Minute, status: 200}
+// outcomes end claims with one verdict.
+func outcomes(v verdict, claims ...claim) []outcome {
+	all := make([]outcome, len(claims))
+	for i, c := range claims {
+		all[i] = outcome{claim: c, verdict: v, began: time.Now(), latency: time.Millisecond, retryIn: time.Minute, status: 200}
 	}
 	return all
 }
 
-// note completes jobs with one verdict.
-func (r *fixture) note(v verdict, jobs ...job) map[id.Delivery]string {
+// note completes claims with one verdict.
+func (r *fixture) note(v verdict, claims ...claim) map[id.Delivery]string {
 	r.Helper()
-	return r.noteAll(outcomes(v, jobs...), false)
+	return r.noteAll(outcomes(v, claims...), false)
 }
 
 func (r *fixture) noteAll(outcomes []outcome, repeated bool) map[id.Delivery]string {
@@ -90,16 +90,16 @@ func TestAnOutcomeThatIsNotedAgainCountsOnce(t *testing.T) {
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
 	r.apply(r.matches(client, 4)...)
-	jobs := r.claim(4)
-	noted := slices.Concat(outcomes(failed, jobs[0]), outcomes(returned, jobs[1]), outcomes(delivered, jobs[2]))
+	claims := r.claim(4)
+	noted := slices.Concat(outcomes(failed, claims[0]), outcomes(returned, claims[1]), outcomes(delivered, claims[2]))
 	if states := r.noteAll(noted, false); len(states) != 3 {
 		t.Fatalf("noted %v", states)
 	}
-	if states := r.noteAll(append(noted, outcomes(failed, jobs[3])...), true); len(states) != 1 || states[jobs[3].Delivery] != "failed" {
+	if states := r.noteAll(append(noted, outcomes(failed, claims[3])...), true); len(states) != 1 || states[claims[3].Delivery] != "failed" {
 		t.Errorf("noted again %v", states)
 	}
 	for i, want := range []int{1, 0, 1, 1} {
-		if n := r.logged(jobs[i].Delivery); n != want {
+		if n := r.logged(claims[i].Delivery); n != want {
 			t.Errorf("%d attempts of delivery %d are logged, not %d", n, i, want)
 		}
 	}
@@ -108,8 +108,8 @@ func TestAnOutcomeThatIsNotedAgainCountsOnce(t *testing.T) {
 	}
 	r.endLeases()
 	r.exec(`UPDATE dispatch_queue SET due_at = now()`)
-	for _, j := range r.claim(4) {
-		if states := r.note(delivered, j); states[j.Delivery] != "delivered" {
+	for _, c := range r.claim(4) {
+		if states := r.note(delivered, c); states[c.Delivery] != "delivered" {
 			t.Errorf("the next attempt cannot be noted: %v", states)
 		}
 	}
@@ -124,7 +124,7 @@ func TestAnOutcomeIsNotedAgainBehindItsFirstNote(t *testing.T) {
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
-	jobs := r.claim(1)
+	claims := r.claim(1)
 	held, err := r.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestAnOutcomeIsNotedAgainBehindItsFirstNote(t *testing.T) {
 	if _, err := held.Exec(t.Context(), `SELECT FROM dispatch_queue FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	noted := outcomes(failed, jobs...)
+	noted := outcomes(failed, claims...)
 	var noting sync.WaitGroup
 	for n, repeated := range []bool{false, true} {
 		noting.Go(func() {
@@ -149,7 +149,7 @@ func TestAnOutcomeIsNotedAgainBehindItsFirstNote(t *testing.T) {
 		t.Fatal(err)
 	}
 	noting.Wait()
-	if n := r.logged(jobs[0].Delivery); n != 1 {
+	if n := r.logged(claims[0].Delivery); n != 1 {
 		t.Errorf("%d attempts are logged, not 1", n)
 	}
 	if n := r.count(`SELECT failed FROM dispatch_queue`); n != 1 {
@@ -162,8 +162,8 @@ func TestWhatIsReturnedDoesNotCountAsAFailure(t *testing.T) {
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
-	jobs := r.claim(1)
-	if states := r.note(returned, jobs...); states[jobs[0].Delivery] != "returned" {
+	claims := r.claim(1)
+	if states := r.note(returned, claims...); states[claims[0].Delivery] != "returned" {
 		t.Fatalf("states %v", states)
 	}
 	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE failed = 0 AND leased_until > now()`); n != 1 {
@@ -177,10 +177,10 @@ func TestWhatIsReturnedDoesNotCountAsAFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.endLeases() // its time has come
-	if jobs = r.claim(1); len(jobs) != 1 || !jobs[0].Cancelled {
-		t.Fatalf("not cancelled: %v", jobs)
+	if claims = r.claim(1); len(claims) != 1 || !claims[0].Cancelled {
+		t.Fatalf("not cancelled: %v", claims)
 	}
-	if states := r.note(cancelled, jobs...); states[jobs[0].Delivery] != "cancelled" {
+	if states := r.note(cancelled, claims...); states[claims[0].Delivery] != "cancelled" {
 		t.Fatalf("states %v", states)
 	}
 	if n := r.count(`SELECT count(*) FROM dispatch_endpoints WHERE sweeping`); n != 0 {
@@ -194,13 +194,13 @@ func TestAFailureAfterAPauseEndsTheDelivery(t *testing.T) {
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
 	r.apply(r.matches(client, 3)...)
-	jobs := r.claim(3)
+	claims := r.claim(3)
 	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}), r.recorded(client, event.WebhookResumed{Webhook: webhook}))
 	for v, want := range map[verdict]string{failed: "cancelled", returned: "cancelled", delivered: "delivered"} {
-		if states := r.note(v, jobs[0]); states[jobs[0].Delivery] != want {
+		if states := r.note(v, claims[0]); states[claims[0].Delivery] != want {
 			t.Errorf("what %s after a pause is %v, not %s", v, states, want)
 		}
-		jobs = jobs[1:]
+		claims = claims[1:]
 	}
 }
 
@@ -216,8 +216,8 @@ func TestAResumedWebhookKeepsItsPauseForWhatWaited(t *testing.T) {
 	if err := r.queue(time.Minute).sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if jobs := r.claim(10); len(jobs) != 1 || !jobs[0].Cancelled {
-		t.Errorf("claimed %v, want only the first, cancelled", jobs)
+	if claims := r.claim(10); len(claims) != 1 || !claims[0].Cancelled {
+		t.Errorf("claimed %v, want only the first, cancelled", claims)
 	}
 	if n := r.count(`SELECT count(*) FROM dispatch_queue WHERE leased_until IS NULL AND failed = 1 AND due_at > now()`); n != 1 {
 		t.Error("the retry of the second event does not wait for its time")
@@ -280,8 +280,8 @@ func TestACancelledRetryThatIsLockedIsSweptOnceItIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweep()
-	if jobs := r.claim(10); len(jobs) != 1 || !jobs[0].Cancelled {
-		t.Errorf("claimed %v, want what is cancelled", jobs)
+	if claims := r.claim(10); len(claims) != 1 || !claims[0].Cancelled {
+		t.Errorf("claimed %v, want what is cancelled", claims)
 	}
 	if n := r.count(`SELECT count(*) FROM dispatch_endpoints WHERE sweeping`); n != 0 {
 		t.Error("still sweeping")
@@ -444,12 +444,12 @@ func TestNoPlanOfTheQueueIsKept(t *testing.T) {
 	r.apply(subscribed)
 	pool := r.oneConnection()
 	q := &queue{pool: pool, lease: time.Minute}
-	j := job{Client: client, Webhook: webhook, Delivery: "d", Token: 1}
+	c := claim{Client: client, Webhook: webhook, Delivery: "d", Token: 1}
 	for range oftenEnough {
 		_, claiming := q.claim(t.Context(), []quota{{client: client, webhook: webhook, n: [attemptKinds]int{1, 1}}})
 		_, looking := q.discover(t.Context(), [attemptKinds]id.Webhook{})
-		_, noting := q.complete(t.Context(), []outcome{{job: j, verdict: delivered, began: time.Now()}}, time.Now(), true)
-		if err := errors.Join(claiming, looking, noting, q.sweep(t.Context()), q.reread(t.Context(), []job{j}, time.Now())); err != nil {
+		_, noting := q.complete(t.Context(), []outcome{{claim: c, verdict: delivered, began: time.Now()}}, time.Now(), true)
+		if err := errors.Join(claiming, looking, noting, q.sweep(t.Context()), q.reread(t.Context(), []claim{c}, time.Now())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -553,8 +553,8 @@ func TestTheOldestIsAttemptedFirst(t *testing.T) {
 	events := r.matches(client, 3)
 	r.apply(events...)
 	for _, e := range events {
-		if jobs := r.claim(1); len(jobs) != 1 || jobs[0].Event != e.ID {
-			t.Errorf("claimed %+v, not %s", jobs, e.ID)
+		if claims := r.claim(1); len(claims) != 1 || claims[0].Event != e.ID {
+			t.Errorf("claimed %+v, not %s", claims, e.ID)
 		}
 	}
 }
@@ -605,11 +605,11 @@ func TestTheScheduleCountsFromTheEndOfAnAttempt(t *testing.T) {
 	} {
 		r.apply(r.match(client))
 		now := time.Now()
-		o := outcome{job: r.claim(1)[0], verdict: failed, began: now.Add(of.began), latency: time.Second, retryIn: 30 * time.Second}
+		o := outcome{claim: r.claim(1)[0], verdict: failed, began: now.Add(of.began), latency: time.Second, retryIn: 30 * time.Second}
 		if _, err := r.queue(time.Minute).complete(t.Context(), []outcome{o}, now, false); err != nil {
 			t.Fatal(err)
 		}
-		n := r.count(`SELECT round(extract(epoch FROM due_at - queued_at)) FROM dispatch_queue WHERE delivery = $1`, o.job.Delivery)
+		n := r.count(`SELECT round(extract(epoch FROM due_at - queued_at)) FROM dispatch_queue WHERE delivery = $1`, o.claim.Delivery)
 		if want := int(of.dueIn.Seconds()); n < want || n > want+3 { // a slow machine queues a moment before
 			t.Errorf("of an attempt that began %s from now, the retry is due in %d s, not in %d", of.began, n, want)
 		}
@@ -627,7 +627,7 @@ func TestNotingAgainTakesBackNoAttemptOfAnother(t *testing.T) {
 	taken := outcomes(delivered, r.claim(1)...)
 	r.noteAll(late, false)
 	r.noteAll(taken, true)
-	if n := r.logged(taken[0].job.Delivery); n != 2 {
+	if n := r.logged(taken[0].claim.Delivery); n != 2 {
 		t.Errorf("%d attempts are logged, not both", n)
 	}
 }
@@ -639,8 +639,8 @@ func TestWhatIsCancelledWasAttemptedAsOftenAsItWas(t *testing.T) {
 	r.apply(subscribed, r.match(client))
 	r.note(failed, r.claim(1)...)
 	r.exec(`UPDATE dispatch_queue SET due_at = now()`)
-	jobs := r.claim(1)
-	r.note(cancelled, jobs...)
+	claims := r.claim(1)
+	r.note(cancelled, claims...)
 	shown, _, err := r.manual().List(t.Context(), client, webhook, true, Query{Limit: 9})
 	if err != nil || len(shown) != 1 || len(shown[0].Attempts) != 1 || shown[0].Status != StatusCancelled {
 		t.Errorf("shown as %+v, %v", shown, err)

@@ -96,20 +96,20 @@ func TestADeadProcessIsTakenOverLongBeforeItsLeasesEnd(t *testing.T) {
 	r.apply(r.matches(client, 10)...)
 	dead := r.worker()
 	dead.queue.lease = time.Hour
-	jobs := r.claimBy(dead.queue, 10)
-	if len(jobs) != 10 {
-		t.Fatal("claimed", len(jobs))
+	claims := r.claimBy(dead.queue, 10)
+	if len(claims) != 10 {
+		t.Fatal("claimed", len(claims))
 	}
 	r.Config.Lease = time.Hour
 	r.start(r.Dispatcher)
 	seen := map[string]bool{}
-	for range jobs {
+	for range claims {
 		seen[rx.next(t).header.Get("X-Kindred-Delivery")] = true
 	}
 	r.ended("delivered", 10)
-	for _, j := range jobs {
-		if !seen[string(j.Delivery)] {
-			t.Errorf("%s was not delivered", j.Delivery)
+	for _, c := range claims {
+		if !seen[string(c.Delivery)] {
+			t.Errorf("%s was not delivered", c.Delivery)
 		}
 	}
 }

@@ -34,9 +34,9 @@ func TestAMovedClockMakesDueWhatHasFailedAndWaitsForNoneOfIt(t *testing.T) {
 		r.noteAll(all, false)
 	}
 	due := func() (n int) {
-		for _, j := range r.claim(10) {
-			if j.Client != sandbox {
-				t.Errorf("%s is due, though its clock was not moved", j.Client)
+		for _, c := range r.claim(10) {
+			if c.Client != sandbox {
+				t.Errorf("%s is due, though its clock was not moved", c.Client)
 			}
 			n++
 		}

@@ -216,11 +216,11 @@ func (e *endpointState) wait(now time.Time) time.Duration {
 
 func (e *endpointState) interval() time.Duration { return time.Second / time.Duration(e.most) }
 
-// pace takes the next place in the rate of a job's endpoint, and says in how long that
-// is. False: in paceAhead or more, so that the job is to go back meanwhile.
-func (s *scheduler) pace(j job, now time.Time) (time.Duration, bool) {
-	e := s.endpoints[j.Webhook]
-	if e.most = j.Most; j.Most == 0 {
+// pace takes the next place in the rate of a claim's endpoint, and says in how long that
+// is. False: in paceAhead or more, so that the claim is to go back meanwhile.
+func (s *scheduler) pace(c claim, now time.Time) (time.Duration, bool) {
+	e := s.endpoints[c.Webhook]
+	if e.most = c.Most; c.Most == 0 {
 		return 0, true
 	}
 	wait := max(0, e.paced.Sub(now))
@@ -233,16 +233,16 @@ func (s *scheduler) pace(j job, now time.Time) (time.Duration, bool) {
 
 // begin begins an attempt at its place in the rate, or says in how long it may: where some were
 // late, as in a process that stood still, they do not begin together. False: its receiver asks
-// for a wait that was not noted yet when the job was claimed, so that it is to go back.
-func (s *scheduler) begin(j job, now time.Time) (wait time.Duration, goes bool) {
-	e := s.endpoints[j.Webhook]
-	if j.read.Before(e.held) {
+// for a wait that was not noted yet when the delivery was claimed, so that it is to go back.
+func (s *scheduler) begin(c claim, now time.Time) (wait time.Duration, goes bool) {
+	e := s.endpoints[c.Webhook]
+	if c.read.Before(e.held) {
 		return 0, false
 	}
-	if j.Most == 0 {
+	if c.Most == 0 {
 		return 0, true
 	}
-	next := e.begun.Add(time.Second / time.Duration(j.Most))
+	next := e.begun.Add(time.Second / time.Duration(c.Most))
 	if next.After(now) {
 		return next.Sub(now), true
 	}
@@ -302,17 +302,17 @@ func (s *scheduler) quotas(now time.Time) []quota {
 // claimed ends a round: slots that found nothing are given back, and an
 // endpoint that had less than it was offered is known to have no more, but for
 // what arrived meanwhile.
-func (s *scheduler) claimed(quotas []quota, jobs []job) {
+func (s *scheduler) claimed(quotas []quota, claims []claim) {
 	got := map[id.Webhook]*[attemptKinds]int{}
-	for _, j := range jobs {
-		if got[j.Webhook] == nil {
-			got[j.Webhook] = new([attemptKinds]int)
+	for _, c := range claims {
+		if got[c.Webhook] == nil {
+			got[c.Webhook] = new([attemptKinds]int)
 		}
-		got[j.Webhook][j.Kind]++
-		e := s.endpoints[j.Webhook]
-		e.ordered, e.most = j.Ordered, j.Most
-		if j.Kind == firstAttempt && !j.Ordered {
-			e.made = max(e.made, j.Made+1)
+		got[c.Webhook][c.Kind]++
+		e := s.endpoints[c.Webhook]
+		e.ordered, e.most = c.Ordered, c.Most
+		if c.Kind == firstAttempt && !c.Ordered {
+			e.made = max(e.made, c.Made+1)
 		}
 	}
 	for _, t := range quotas {

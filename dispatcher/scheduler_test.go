@@ -245,7 +245,7 @@ func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"c": 2})
 	quotas := s.quotas(now)
-	s.claimed(quotas, []job{{Webhook: "c/0", Client: "c"}})
+	s.claimed(quotas, []claim{{Webhook: "c/0", Client: "c"}})
 	if s.used[firstAttempt] != 1 || s.byClient["c"][firstAttempt] != 1 {
 		t.Errorf("%d slots in use, not 1", s.used[firstAttempt])
 	}
@@ -270,7 +270,7 @@ func TestWhatArrivesIsClaimedBehindWhatIsKnownAndNotHeldYet(t *testing.T) {
 		}
 	}
 	quotas := s.quotas(now)
-	s.claimed(quotas, []job{{Webhook: "w", Made: 5}, {Webhook: "w", Made: 9}}) // and no more
+	s.claimed(quotas, []claim{{Webhook: "w", Made: 5}, {Webhook: "w", Made: 9}}) // and no more
 	s.arrive(waiting{Webhook: "w", Client: "c", Made: 12}, now)
 	if at() != 12 || s.endpoints["w"].ready[firstAttempt] != now {
 		t.Errorf("after all were held, claims begin at %d (%+v)", at(), s.endpoints["w"])
@@ -287,7 +287,7 @@ func TestWhatArrivesDuringAClaimIsClaimedNext(t *testing.T) {
 		for _, made := range arrives {
 			arrive(s, made)
 		}
-		s.claimed(quotas, []job{{Webhook: "w", Made: 7}}) // whose statement saw no more
+		s.claimed(quotas, []claim{{Webhook: "w", Made: 7}}) // whose statement saw no more
 		next := s.quotas(now)
 		if want := min(8, slices.Min(arrives)); len(next) != 1 || next[0].made > slices.Min(arrives) || next[0].made < want {
 			t.Errorf("%d arrived meanwhile, and the next claim is %+v", arrives, next)
@@ -328,10 +328,10 @@ func TestLateAttemptsKeepToTheRate(t *testing.T) {
 	const most, still = 10, 650 * time.Millisecond
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"a": 1})
-	j := job{Webhook: "a/0", Most: most}
+	c := claim{Webhook: "a/0", Most: most}
 	var wakes []time.Time
 	for range most {
-		wait, soon := s.pace(j, now)
+		wait, soon := s.pace(c, now)
 		if !soon {
 			t.Fatal("one is to go back")
 		}
@@ -341,7 +341,7 @@ func TestLateAttemptsKeepToTheRate(t *testing.T) {
 	for len(wakes) > 0 {
 		now := slices.MinFunc(wakes, time.Time.Compare)
 		next := slices.Index(wakes, now)
-		if wait, _ := s.begin(j, now); wait > 0 {
+		if wait, _ := s.begin(c, now); wait > 0 {
 			wakes[next] = now.Add(wait)
 			continue
 		}
@@ -375,15 +375,15 @@ func TestAClientTakesNoMoreSlotsThanItLeavesFreeInHoweverManyRounds(t *testing.T
 }
 
 // everything is what a claim returns that finds as much as it may take.
-func everything(quotas []quota) (jobs []job) {
+func everything(quotas []quota) (claims []claim) {
 	for _, q := range quotas {
 		for kind, n := range q.n {
 			for range n {
-				jobs = append(jobs, job{Client: q.client, Webhook: q.webhook, Kind: attemptKind(kind)})
+				claims = append(claims, claim{Client: q.client, Webhook: q.webhook, Kind: attemptKind(kind)})
 			}
 		}
 	}
-	return jobs
+	return claims
 }
 
 // What waits for eight minutes says nothing of what has failed just now.
@@ -412,7 +412,7 @@ func TestAnEndpointThatTurnsOutToBeOrderedHasOneSlot(t *testing.T) {
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"c": 1})
 	s.expect(retryAttempt, waiting{Webhook: "c/0", Client: "c"}, now.Add(time.Minute))
-	chain := slices.Repeat([]job{{Client: "c", Webhook: "c/0", Ordered: true}}, maxChain)
+	chain := slices.Repeat([]claim{{Client: "c", Webhook: "c/0", Ordered: true}}, maxChain)
 	s.claimed(s.quotas(now), chain)
 	if used := s.used[firstAttempt]; used != 1 || s.byClient["c"][firstAttempt] != 1 {
 		t.Errorf("%d slots are in use", used)
@@ -429,7 +429,7 @@ func TestAnEndpointThatTurnsOutToBeOrderedHasOneSlot(t *testing.T) {
 // paced makes a scheduler that knows an endpoint with endless work to have a rate.
 func paced(most int, now time.Time) *scheduler {
 	s := ready(Config{}, now, map[id.Client]int{"c": 1})
-	s.claimed(s.quotas(now), []job{{Client: "c", Webhook: "c/0", Most: most}})
+	s.claimed(s.quotas(now), []claim{{Client: "c", Webhook: "c/0", Most: most}})
 	s.release(firstAttempt, "c/0", 1)
 	s.expect(firstAttempt, waiting{Webhook: "c/0", Client: "c"}, now)
 	return s
@@ -445,11 +445,11 @@ func TestARateBoundsHowManySlotsItsEndpointIsGiven(t *testing.T) {
 	}
 	s.claimed(quotas, everything(quotas))
 	for i := range most {
-		if wait, soon := s.pace(job{Webhook: "c/0", Most: most}, now); !soon || wait != time.Duration(i)*time.Second/most {
+		if wait, soon := s.pace(claim{Webhook: "c/0", Most: most}, now); !soon || wait != time.Duration(i)*time.Second/most {
 			t.Errorf("place %d is in %s (%t)", i, wait, soon)
 		}
 	}
-	if _, soon := s.pace(job{Webhook: "c/0", Most: most}, now); soon {
+	if _, soon := s.pace(claim{Webhook: "c/0", Most: most}, now); soon {
 		t.Error("a place is held that is further ahead than a second")
 	}
 	if quotas := s.quotas(now); len(quotas) != 0 {
@@ -464,10 +464,10 @@ func TestARateBoundsHowManySlotsItsEndpointIsGiven(t *testing.T) {
 func TestTheRateOfAnEndpointThatHasNothingToDoIsNotForgotten(t *testing.T) {
 	now := time.Now()
 	s := paced(1, now)
-	j := job{Client: "c", Webhook: "c/0", Most: 1}
+	c := claim{Client: "c", Webhook: "c/0", Most: 1}
 	quotas := s.quotas(now)
-	s.claimed(quotas, []job{j})
-	s.pace(j, now)
+	s.claimed(quotas, []claim{c})
+	s.pace(c, now)
 	s.release(firstAttempt, "c/0", 1)
 	s.claimed(s.quotas(now.Add(time.Second)), nil)
 	s.evict(now.Add(time.Second - 1))

@@ -51,13 +51,13 @@ func newOpenedSecrets(vault Secrets) *openedSecrets {
 }
 
 // signing opens the secrets that sign a delivery at a time, the newest first.
-func (s *openedSecrets) signing(ctx context.Context, j job, at time.Time) ([][]byte, error) {
+func (s *openedSecrets) signing(ctx context.Context, c claim, at time.Time) ([][]byte, error) {
 	var plain [][]byte
-	for _, sealed := range j.Secrets {
+	for _, sealed := range c.Secrets {
 		if !sealed.signs(at) {
 			continue
 		}
-		opened, err := s.open(ctx, j, string(j.Webhook), "secret", sealed.sealed, at)
+		opened, err := s.open(ctx, c, string(c.Webhook), "secret", sealed.sealed, at)
 		if err != nil {
 			return nil, fmt.Errorf("open a signing secret: %w", err)
 		}
@@ -67,13 +67,13 @@ func (s *openedSecrets) signing(ctx context.Context, j job, at time.Time) ([][]b
 }
 
 // keys opens the private keys that sign a delivery at a time, the newest first.
-func (s *openedSecrets) keys(ctx context.Context, j job, at time.Time) ([]ed25519.PrivateKey, error) {
+func (s *openedSecrets) keys(ctx context.Context, c claim, at time.Time) ([]ed25519.PrivateKey, error) {
 	var private []ed25519.PrivateKey
-	for _, pair := range j.Pairs {
+	for _, pair := range c.Pairs {
 		if !pair.signs(at) {
 			continue
 		}
-		opened, err := s.open(ctx, j, string(pair.Key.ID), "private_key", pair.sealed, at)
+		opened, err := s.open(ctx, c, string(pair.Key.ID), "private_key", pair.sealed, at)
 		if err != nil {
 			return nil, fmt.Errorf("open a signing key: %w", err)
 		}
@@ -83,11 +83,11 @@ func (s *openedSecrets) keys(ctx context.Context, j job, at time.Time) ([]ed2551
 }
 
 // url opens the address of a delivery.
-func (s *openedSecrets) url(ctx context.Context, j job, at time.Time) (string, error) {
-	if j.Address.Sealed == nil {
-		return j.Address.Clear, nil
+func (s *openedSecrets) url(ctx context.Context, c claim, at time.Time) (string, error) {
+	if c.Address.Sealed == nil {
+		return c.Address.Clear, nil
 	}
-	opened, err := s.open(ctx, j, string(j.Webhook), "url", *j.Address.Sealed, at)
+	opened, err := s.open(ctx, c, string(c.Webhook), "url", *c.Address.Sealed, at)
 	if err != nil {
 		return "", fmt.Errorf("open the address: %w", err)
 	}
@@ -95,11 +95,11 @@ func (s *openedSecrets) url(ctx context.Context, j job, at time.Time) (string, e
 }
 
 // headers opens the endpoint's own headers, by name.
-func (s *openedSecrets) headers(ctx context.Context, j job, at time.Time) (map[string]string, error) {
-	if j.Headers == nil {
+func (s *openedSecrets) headers(ctx context.Context, c claim, at time.Time) (map[string]string, error) {
+	if c.Headers == nil {
 		return nil, nil
 	}
-	opened, err := s.open(ctx, j, string(j.Webhook), "headers", *j.Headers, at)
+	opened, err := s.open(ctx, c, string(c.Webhook), "headers", *c.Headers, at)
 	if err != nil {
 		return nil, fmt.Errorf("open the headers: %w", err)
 	}
@@ -110,7 +110,7 @@ func (s *openedSecrets) headers(ctx context.Context, j job, at time.Time) (map[s
 	return headers, nil
 }
 
-func (s *openedSecrets) open(ctx context.Context, j job, subject, field string, of sealed, at time.Time) ([]byte, error) {
+func (s *openedSecrets) open(ctx context.Context, c claim, subject, field string, of sealed, at time.Time) ([]byte, error) {
 	key := openedKey{subject, of.Event, field}
 	s.mu.Lock()
 	kept, found := s.kept[key]
@@ -118,7 +118,7 @@ func (s *openedSecrets) open(ctx context.Context, j job, subject, field string, 
 	if found && kept.serves(at) {
 		return kept.plain, nil
 	}
-	place := seal.Place{Client: j.Client, Stream: of.Stream, Event: of.Event, Field: field}
+	place := seal.Place{Client: c.Client, Stream: of.Stream, Event: of.Event, Field: field}
 	plain, err := s.vault.Open(ctx, subject, place, of.Box)
 	if err != nil {
 		return nil, err

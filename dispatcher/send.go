@@ -46,8 +46,8 @@ func newTransport(guard *Guard, c Config, resolver *net.Resolver) *http.Transpor
 const maxRereads = 10
 
 // attempt sends a delivery once and says how it went. It ends within the time-out.
-func (w *worker) attempt(ctx context.Context, j job) outcome {
-	o := outcome{job: j, began: w.Now()}
+func (w *worker) attempt(ctx context.Context, c claim) outcome {
+	o := outcome{claim: c, began: w.Now()}
 	var ended outcome
 	if err := panics.Caught(func() error { ended = w.attempted(ctx, o); return nil }); err != nil {
 		return w.putBack(ctx, o, "attempt panicked", err)
@@ -56,10 +56,10 @@ func (w *worker) attempt(ctx context.Context, j job) outcome {
 }
 
 func (w *worker) attempted(ctx context.Context, o outcome) outcome {
-	j, started := o.job, o.began
+	c, started := o.claim, o.began
 	private := false // the body names users as their client does
-	if j.External {
-		body, erased, err := w.named(ctx, j)
+	if c.External {
+		body, erased, err := w.named(ctx, c)
 		switch {
 		case err != nil:
 			return unnamed(w.putBack(ctx, o, "external ids cannot be looked up", err), err)
@@ -67,25 +67,25 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 			o.verdict = forgotten
 			return o
 		}
-		private = !bytes.Equal(j.Body, body)
-		j.Body = body
+		private = !bytes.Equal(c.Body, body)
+		c.Body = body
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
 	defer cancel()
-	j, secrets, err := w.current(ctx, j, started)
+	c, secrets, err := w.current(ctx, c, started)
 	switch {
 	case errors.Is(err, seal.ErrErased):
 		// Never send unsigned what was to be signed.
 		o.err = "the signing secret or the address does not exist any more"
 	case err != nil:
 		return w.putBack(ctx, o, "subscription cannot be read", err)
-	case j.Cancelled:
+	case c.Cancelled:
 		o.verdict = cancelled
 		return o
 	default:
 		var asked string
-		o.status, o.answer, asked, err = w.post(ctx, j, started, secrets)
-		if j.Waits && (o.status == http.StatusTooManyRequests || o.status == http.StatusServiceUnavailable) {
+		o.status, o.answer, asked, err = w.post(ctx, c, started, secrets)
+		if c.Waits && (o.status == http.StatusTooManyRequests || o.status == http.StatusServiceUnavailable) {
 			o.hold = retryAfter(asked, w.Now())
 		}
 		if private { // an answer may repeat the names, which must go with those who are erased
@@ -99,7 +99,7 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 		return o
 	}
 	o.verdict, o.retryIn = failed, -1
-	if delay, again := retryIn(w.config.RetryDelays, j.Delivery, j.Failed+1); again {
+	if delay, again := retryIn(w.config.RetryDelays, c.Delivery, c.Failed+1); again {
 		o.retryIn = delay // nothing is claimed before the hold has ended, too
 	}
 	return o
@@ -110,45 +110,45 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 func (w *worker) putBack(ctx context.Context, o outcome, why string, err error) outcome {
 	w.putBacks.Add(1)
 	w.telling.Do(func() {
-		w.Logger.WarnContext(ctx, "deliveries put back", "deliveries", w.putBacks.Swap(0), "webhook_id", string(o.job.Webhook), "reason", why, "error", err)
+		w.Logger.WarnContext(ctx, "deliveries put back", "deliveries", w.putBacks.Swap(0), "webhook_id", string(o.claim.Webhook), "reason", why, "error", err)
 	})
 	o.verdict, o.retryIn = returned, pauseAfterTrouble
 	return o
 }
 
-// current returns a job as its subscription is now, and opens its address, its
+// current returns a claim as its subscription is now, and opens its address, its
 // endpoint's own headers and the secrets and keys that sign it at a time.
-func (w *worker) current(ctx context.Context, j job, at time.Time) (job, [][]byte, error) {
+func (w *worker) current(ctx context.Context, c claim, at time.Time) (claim, [][]byte, error) {
 	for range maxRereads {
-		secrets, err := w.secrets.signing(ctx, j, at)
+		secrets, err := w.secrets.signing(ctx, c, at)
 		if err == nil {
-			j.URL, err = w.secrets.url(ctx, j, at)
+			c.URL, err = w.secrets.url(ctx, c, at)
 		}
 		if err == nil {
-			j.Keys, err = w.secrets.keys(ctx, j, at)
+			c.Keys, err = w.secrets.keys(ctx, c, at)
 		}
 		if err == nil {
-			j.Own, err = w.secrets.headers(ctx, j, at)
+			c.Own, err = w.secrets.headers(ctx, c, at)
 		}
 		if err != nil {
-			return j, nil, err
+			return c, nil, err
 		}
-		if w.Now().Sub(j.read) < freshFor {
-			return j, secrets, nil
+		if w.Now().Sub(c.read) < freshFor {
+			return c, secrets, nil
 		}
-		again, err := w.rereads.Ask(ctx, j)
+		again, err := w.rereads.Ask(ctx, c)
 		if err != nil {
-			return j, nil, err
+			return c, nil, err
 		}
-		before := j.read
-		if j = again; j.Cancelled {
-			return j, nil, nil
+		before := c.read
+		if c = again; c.Cancelled {
+			return c, nil, nil
 		}
-		if j.read.Equal(before) {
-			return j, nil, errors.New("somebody else holds the delivery")
+		if c.read.Equal(before) {
+			return c, nil, errors.New("somebody else holds the delivery")
 		}
 	}
-	return j, nil, errors.New("it takes too long")
+	return c, nil, errors.New("it takes too long")
 }
 
 var (
@@ -161,25 +161,25 @@ var (
 
 // post makes the request. It returns the status, 0 where there was no answer,
 // the beginning of the answer's body, and its Retry-After.
-func (w *worker) post(ctx context.Context, j job, at time.Time, secrets [][]byte) (status int, answer []byte, wait string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, j.URL, bytes.NewReader(j.Body))
+func (w *worker) post(ctx context.Context, c claim, at time.Time, secrets [][]byte) (status int, answer []byte, wait string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(c.Body))
 	if err != nil {
 		return 0, nil, "", errURL
 	}
-	for name, value := range j.Own {
+	for name, value := range c.Own {
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "kindred-webhooks/1")
-	req.Header.Set("X-Service-Event", j.EventType)
-	if j.Test {
+	req.Header.Set("X-Service-Event", c.EventType)
+	if c.Test {
 		req.Header.Set("X-Kindred-Test", "true")
 	}
-	req.Header.Set("X-Kindred-Delivery", string(j.Delivery))
-	if j.Client.Sandbox() {
+	req.Header.Set("X-Kindred-Delivery", string(c.Delivery))
+	if c.Client.Sandbox() {
 		req.Header.Set("X-Kindred-Livemode", "false")
 	}
-	sign(req.Header, j.Event, at, j.Body, secrets, j.Keys)
+	sign(req.Header, c.Event, at, c.Body, secrets, c.Keys)
 	// Not through an http.Client: its errors quote the URL, and it follows redirects.
 	resp, err := w.transport.RoundTrip(req)
 	if err != nil {

@@ -80,7 +80,7 @@ func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testi
 
 	stop()
 	r.apply(r.match(client))
-	jobs := r.claim(1)
+	claims := r.claim(1)
 	secrets := newOpenedSecrets(r.vault)
 	at := rotated.RecordedAt.Add(rotation)
 	for _, tt := range []struct {
@@ -91,12 +91,12 @@ func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testi
 		{at, 1},
 		{rotated.RecordedAt.Add(-365 * 24 * time.Hour), 1}, // the clock was a year ahead at the rotation
 	} {
-		open, err := secrets.signing(t.Context(), jobs[0], tt.at)
+		open, err := secrets.signing(t.Context(), claims[0], tt.at)
 		if err != nil || len(open) != tt.want || string(open[0]) != "second" {
 			t.Errorf("at %s: %d secrets (%v), want %d", tt.at, len(open), err, tt.want)
 		}
 	}
-	if _, err := secrets.signing(t.Context(), jobs[0], at.Add(secretTTL)); err != nil || len(secrets.kept) != 1 {
+	if _, err := secrets.signing(t.Context(), claims[0], at.Add(secretTTL)); err != nil || len(secrets.kept) != 1 {
 		t.Errorf("%d secrets stay open where 1 serves (%v)", len(secrets.kept), err)
 	}
 }

@@ -51,7 +51,7 @@ type worker struct {
 	look     chan struct{} // the queue has changed
 	wake     chan struct{} // a slot is free, or the scheduler knows of more work
 	outcomes *coalesce.Coalescer[outcome, struct{}]
-	rereads  *coalesce.Coalescer[job, job] // with their subscriptions as they are now
+	rereads  *coalesce.Coalescer[claim, claim] // with their subscriptions as they are now
 	inFlight sync.WaitGroup
 
 	putBacks atomic.Int64 // since the log told of them
@@ -72,10 +72,10 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		wake:       make(chan struct{}, 1),
 		telling:    rate.Sometimes{First: 1, Interval: putBackTold},
 	}
-	w.rereads = &coalesce.Coalescer[job, job]{
+	w.rereads = &coalesce.Coalescer[claim, claim]{
 		Most: rereadAtOnce, Waiting: c.FirstAttempts + c.Retries, Timeout: dbTimeout,
-		Answer: func(ctx context.Context, jobs []job) ([]job, error) {
-			again := slices.Clone(jobs)
+		Answer: func(ctx context.Context, claims []claim) ([]claim, error) {
+			again := slices.Clone(claims)
 			return again, w.queue.reread(ctx, again, w.Now())
 		},
 	}
@@ -191,28 +191,28 @@ func (w *worker) claim(ctx context.Context) (bool, error) {
 	bounded, cancel := context.WithTimeout(ctx, dbTimeout)
 	defer cancel()
 	began := w.Now()
-	jobs, err := w.queue.claim(bounded, quotas)
+	claims, err := w.queue.claim(bounded, quotas)
 	w.Metrics.claims.Observe(w.Now().Sub(began).Seconds())
 	w.mu.Lock()
-	w.scheduler.claimed(quotas, jobs)
-	jobs = w.take(jobs)
+	w.scheduler.claimed(quotas, claims)
+	claims = w.take(claims)
 	w.mu.Unlock()
 	if err != nil {
 		return true, err
 	}
-	chains := map[id.Webhook][]job{}
-	for _, j := range jobs {
-		j.read = began
-		if j.Kind == retryAttempt {
+	chains := map[id.Webhook][]claim{}
+	for _, c := range claims {
+		c.read = began
+		if c.Kind == retryAttempt {
 			signal(w.look) // to learn when the next one is due
 		}
-		if j.Ordered {
-			chains[j.Webhook] = append(chains[j.Webhook], j)
+		if c.Ordered {
+			chains[c.Webhook] = append(chains[c.Webhook], c)
 			continue
 		}
 		w.inFlight.Go(func() {
-			o := w.deliver(ctx, j)
-			w.free(j)
+			o := w.deliver(ctx, c)
+			w.free(c)
 			w.noted(ctx, o)
 		})
 	}
@@ -235,22 +235,22 @@ const rereadAtOnce = 64
 
 // deliverInOrder makes one attempt after the other, as long as each ends its delivery. The
 // rest goes back to the queue. The slot is free once all outcomes are noted.
-func (w *worker) deliverInOrder(ctx context.Context, chain []job) {
-	slices.SortFunc(chain, func(x, y job) int { return cmp.Compare(x.Made, y.Made) })
+func (w *worker) deliverInOrder(ctx context.Context, chain []claim) {
+	slices.SortFunc(chain, func(x, y claim) int { return cmp.Compare(x.Made, y.Made) })
 	var (
 		noting  sync.WaitGroup
 		broken  bool
 		started = w.Now()
 	)
-	for i, j := range chain {
-		if w.Now().Sub(j.read) >= freshFor/2 && !broken {
+	for i, c := range chain {
+		if w.Now().Sub(c.read) >= freshFor/2 && !broken {
 			// Where it fails, the attempt itself reads again, and says what is wrong.
 			_ = w.queue.reread(ctx, chain[i:min(i+rereadAtOnce, len(chain))], w.Now())
-			j = chain[i]
+			c = chain[i]
 		}
-		o := outcome{job: j, began: w.Now(), verdict: returned}
+		o := outcome{claim: c, began: w.Now(), verdict: returned}
 		if !broken && o.began.Sub(started).Abs() < chainFor {
-			o = w.deliver(ctx, j)
+			o = w.deliver(ctx, c)
 			broken = o.verdict == returned || o.verdict == failed && o.retryIn >= 0
 		} else {
 			o = w.landed(o)
@@ -262,31 +262,31 @@ func (w *worker) deliverInOrder(ctx context.Context, chain []job) {
 }
 
 // free gives a slot back.
-func (w *worker) free(j job) {
+func (w *worker) free(c claim) {
 	w.mu.Lock()
-	w.scheduler.release(j.Kind, j.Webhook, 1)
+	w.scheduler.release(c.Kind, c.Webhook, 1)
 	w.mu.Unlock()
 	signal(w.wake)
 }
 
-// take returns the jobs that are to be begun. What is in flight here already, its
+// take returns the claims that are to be begun. What is in flight here already, its
 // lease ended by a clock that jumped, goes on under its new token. The caller
 // holds the lock.
-func (w *worker) take(jobs []job) []job {
-	fresh := jobs[:0]
-	// An ordered endpoint has one slot for all of its jobs, which goes where none is begun.
+func (w *worker) take(claims []claim) []claim {
+	fresh := claims[:0]
+	// An ordered endpoint has one slot for all of its claims, which goes where none is begun.
 	chained, idle := map[id.Webhook]bool{}, map[id.Webhook]attemptKind{}
-	for _, j := range jobs {
-		_, flies := w.flying[j.Delivery]
-		w.flying[j.Delivery] = j.Token
+	for _, c := range claims {
+		_, flies := w.flying[c.Delivery]
+		w.flying[c.Delivery] = c.Token
 		switch {
-		case flies && j.Ordered:
-			idle[j.Webhook] = j.Kind
+		case flies && c.Ordered:
+			idle[c.Webhook] = c.Kind
 		case flies:
-			w.scheduler.release(j.Kind, j.Webhook, 1)
+			w.scheduler.release(c.Kind, c.Webhook, 1)
 		default:
-			chained[j.Webhook] = j.Ordered
-			fresh = append(fresh, j)
+			chained[c.Webhook] = c.Ordered
+			fresh = append(fresh, c)
 		}
 	}
 	for webhook, kind := range idle {
@@ -301,36 +301,36 @@ func (w *worker) take(jobs []job) []job {
 func (w *worker) landed(o outcome) outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if token, flies := w.flying[o.job.Delivery]; flies {
-		o.job.Token = token
+	if token, flies := w.flying[o.claim.Delivery]; flies {
+		o.claim.Token = token
 	}
-	delete(w.flying, o.job.Delivery)
+	delete(w.flying, o.claim.Delivery)
 	return o
 }
 
 // deliver makes one attempt, as soon as the rate of its endpoint allows. What is cancelled
 // takes no place in the rate: else it would hold up what came after it.
-func (w *worker) deliver(ctx context.Context, j job) outcome {
-	if j.Cancelled {
-		return w.landed(outcome{job: j, began: w.Now(), verdict: cancelled})
+func (w *worker) deliver(ctx context.Context, c claim) outcome {
+	if c.Cancelled {
+		return w.landed(outcome{claim: c, began: w.Now(), verdict: cancelled})
 	}
 	w.mu.Lock()
-	wait, goes := w.scheduler.pace(j, w.Now())
+	wait, goes := w.scheduler.pace(c, w.Now())
 	w.mu.Unlock()
 	for goes {
 		_ = backoff.Sleep(ctx, wait) // ctx does not end
 		w.mu.Lock()
-		wait, goes = w.scheduler.begin(j, w.Now())
+		wait, goes = w.scheduler.begin(c, w.Now())
 		w.mu.Unlock()
 		if wait == 0 {
 			break
 		}
 	}
 	if !goes {
-		return w.landed(outcome{job: j, began: w.Now(), verdict: returned, retryIn: paceAhead})
+		return w.landed(outcome{claim: c, began: w.Now(), verdict: returned, retryIn: paceAhead})
 	}
-	done := w.Metrics.started(j)
-	o := w.attempt(ctx, j)
+	done := w.Metrics.started(c)
+	o := w.attempt(ctx, c)
 	done(o)
 	now := w.Now()
 	o = w.landed(o)
@@ -341,13 +341,13 @@ func (w *worker) deliver(ctx context.Context, j job) outcome {
 	w.mu.Lock()
 	warn := false
 	if made {
-		warn = w.scheduler.observe(j.Webhook, o.verdict == delivered, o.latency, now)
-		w.health.observe(endpointKey{j.Client, j.Webhook}, o.verdict == delivered, now)
+		warn = w.scheduler.observe(c.Webhook, o.verdict == delivered, o.latency, now)
+		w.health.observe(endpointKey{c.Client, c.Webhook}, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
 	if warn {
-		w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(j.Client),
-			"webhook_id", string(j.Webhook), "for_at_least", failingLong.String(), "last_error", o.err)
+		w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(c.Client),
+			"webhook_id", string(c.Webhook), "for_at_least", failingLong.String(), "last_error", o.err)
 	}
 	return o
 }
@@ -360,7 +360,7 @@ func (w *worker) noted(ctx context.Context, o outcome) {
 	}
 	if o.hold > 0 {
 		w.mu.Lock()
-		w.scheduler.hold(o.job.Webhook, w.Now())
+		w.scheduler.hold(o.claim.Webhook, w.Now())
 		w.mu.Unlock()
 	}
 }
