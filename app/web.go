@@ -167,96 +167,62 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 	return c, nil
 }
 
+// readers read the same models, each for callers of its own.
+type readers struct {
+	waiting   readmodel.Reader // waits until a model has come far enough
+	asked     readmodel.Reader // tells the edge to wait instead, and to run the request again
+	shown     readmodel.Reader // is asked on the connections of requests that only read
+	following readmodel.Reader // waits, on connections for requests that last
+}
+
+func (a *App) readers() readers {
+	waiting := a.Reader()
+	r := readers{waiting: waiting, asked: waiting, shown: waiting, following: waiting}
+	r.asked.AtOnce, r.shown.AtOnce = true, true
+	r.shown.Pool, r.following.Pool = a.reads, a.following
+	return r
+}
+
 // web wires the HTTP edge, which hashes passwords on so many cores.
 func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Passwords, cores int) (*web, error) {
 	keyring, err := a.Keyring(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cursors, err := a.Vault.Index(ctx, "", "list cursors", "")
+	auditor, err := a.Auditor(ctx)
 	if err != nil {
 		return nil, err
 	}
-	repeats, err := a.Vault.Index(ctx, "", "idempotency keys", "")
-	if err != nil {
-		return nil, err
+	var cursors, repeats, throttles [32]byte
+	for purpose, key := range map[string]*[32]byte{"list cursors": &cursors, "idempotency keys": &repeats, "throttles": &throttles} {
+		if *key, err = a.Vault.Index(ctx, "", purpose, ""); err != nil {
+			return nil, err
+		}
 	}
-	throttles, err := a.Vault.Index(ctx, "", "throttles", "")
-	if err != nil {
-		return nil, err
-	}
-	// Four readers of the same models: reader waits until a model has come far enough, asked
-	// tells the edge to wait instead and to run the request again, shown is asked on the
-	// connections of requests that only read, and following has connections for those that last.
-	reader := a.Reader()
-	asked := reader
-	asked.AtOnce = true
-	shown := asked
-	shown.Pool = a.reads
-	following := reader
-	following.Pool = a.following
+	r := a.readers()
 	w := &web{
-		keyring: keyring, repeats: &idempotency.Store{Pool: a.Pool, Leases: a.control},
+		keyring: keyring, auditor: auditor, states: a.Traveller(), feeds: a.feeds(r, c), streams: streams.New(r.following, a.logger),
+		repeats:  &idempotency.Store{Pool: a.Pool, Leases: a.control},
 		requests: &requestlog.Log{Pool: a.Pool, Reads: a.reads, Now: time.Now, Logger: a.logger},
-	}
-	w.revocations = &auth.Revocations{
-		Source:   revocationSource{noted: a.revocations(), model: projections.Revocations{Reader: reader}},
-		TokenTTL: a.Config.TokenTTL, Now: time.Now, Logger: a.logger,
-	}
-	w.feeds = &feeds.Feeds{
-		Pool: a.Pool, Users: projections.Users{Reader: asked}, Interactions: projections.Interactions{Reader: asked},
-		Consent: projections.Consent{Reader: asked}, Populations: a.populations, Segments: segments.Model{Reader: asked},
-		Campaigns: feeds.ShownCampaigns{
-			Model: projections.Campaigns{Reader: reader}, Clusters: projections.Clusters{Reader: reader}, Segments: segments.Model{Reader: reader},
-			Clock: a.Log.TimeOf, Record: policies.Impressions{Commands: c}.Record,
+		revocations: &auth.Revocations{
+			Source:   revocationSource{noted: a.revocations(), model: projections.Revocations{Reader: r.waiting}},
+			TokenTTL: a.Config.TokenTTL, Now: time.Now, Logger: a.logger,
 		},
-		Now: time.Now, Clock: a.Log.TimeOf, Entropy: rand.Reader,
 	}
-	issuer := &auth.Issuer{Keys: keyring, URL: a.Config.PublicURL}
-	if w.auditor, err = a.Auditor(ctx); err != nil {
-		return nil, err
-	}
-	history := *w.auditor
-	history.History.Reader = shown
-	w.states = a.Traveller()
 	w.states.History.AtOnce = true
-	w.streams = streams.New(following, a.logger)
-	deliveries := dispatcher.Log{Pool: a.Pool, Progress: a.Progress}
-	shownDeliveries := dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}
-	models := resources.Projections{Jobs: a.rebuilds(), Now: time.Now, Entropy: rand.Reader}
-	reads := &readapi.API{
-		Deliveries: resources.Deliveries{Log: shownDeliveries, Checker: dispatcher.Checker{Log: shownDeliveries, Secrets: a.Vault, Now: time.Now}},
-		Imports:    resources.Imports{Spool: a.spool()}, Projections: models, Requests: w.requests,
-		Reader: shown, Users: projections.Users{Reader: shown}.Coalescing(), Populations: a.populations,
-		RunMaps: projections.NewRunMaps(projections.RunMaps{
-			Clusters: projections.Clusters{Reader: shown}, Users: projections.Users{Reader: shown}, TraitsAt: c.TraitsAt, TraitSchemaAt: c.TraitSchemaAt,
-		}),
-		Assigner: projections.Assigner{
-			Clusters: projections.Clusters{Reader: shown}, Consent: projections.Consent{Reader: shown}, Users: projections.Users{Reader: shown}, Profile: c.Profile,
-		},
-		Feeds: w.feeds, History: &history, States: w.states, Streams: w.streams, Now: time.Now, Clock: a.Log.ClockOf,
-		Cursors: httpapi.Cursors{Key: cursors[:]}, DefaultSettings: domain.DefaultSettings(),
-	}
+	verifier := auth.NewVerifier(keyring, a.Config.PublicURL, w.revocations)
+	w.follows = httpapi.NewFollows(verifier.Ended, time.Now)
+	issuer := &auth.Issuer{Keys: keyring, URL: a.Config.PublicURL}
 	server := api{
-		writing: &writeapi.API{
-			Commands: c, Cursors: httpapi.Cursors{Key: cursors[:]}, Login: login(issuer),
-			Lines: httpapi.NewUserLines(), Imports: resources.Imports{Spool: a.spool()},
-			ExternalIDs: externalIDs(projections.Users{Reader: reader}), TraitSchema: reads.TraitSchema, InferredTraits: reads.InferredTraits,
-			Deliveries: resources.ManualDeliveries{Manual: dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
-			Rebuilds:   models,
-			ScopeOf:    scopeOf(projections.Clusters{Reader: reader}),
-			SessionOf:  sessionOf(projections.Sessions{Reader: asked}, time.Now),
-		},
-		reading: reads,
+		reading: a.reading(w, r, c, cursors[:]),
 		Endpoints: auth.New(auth.Config{
 			Issuer: issuer, Accounts: accounts{c}, Passwords: passwords, Metrics: a.metrics,
 			Throttles: &auth.Throttles{Pool: a.Pool, Key: throttles[:]}, Unlimited: !a.Config.RateLimit,
-			Keys:     keyLookup{projections.APIKeys{Reader: asked}.Coalescing(), a.Log},
-			Sessions: sessions{commands: c, model: projections.Sessions{Reader: reader}, now: time.Now},
+			Keys:     keyLookup{projections.APIKeys{Reader: r.asked}.Coalescing(), a.Log},
+			Sessions: sessions{commands: c, model: projections.Sessions{Reader: r.waiting}, now: time.Now},
 		}),
 	}
-	verifier := auth.NewVerifier(keyring, a.Config.PublicURL, w.revocations)
-	w.follows = httpapi.NewFollows(verifier.Ended, time.Now)
+	server.writing = a.writing(server.reading, r, c, issuer)
 	w.handler = httpapi.Handler(server, httpapi.Options{
 		Authenticator: verifier, Known: verifier.Known, Follows: w.follows,
 		Reserve: w.repeats.Reserve, Secret: repeats[:], TrustedProxies: a.Config.TrustedProxies,
@@ -270,6 +236,57 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger,
 	})
 	return w, err
+}
+
+// feeds wires what ranks feeds and records what they show.
+func (a *App) feeds(r readers, c *commands.Commands) *feeds.Feeds {
+	return &feeds.Feeds{
+		Pool: a.Pool, Users: projections.Users{Reader: r.asked}, Interactions: projections.Interactions{Reader: r.asked},
+		Consent: projections.Consent{Reader: r.asked}, Populations: a.populations, Segments: segments.Model{Reader: r.asked},
+		Campaigns: feeds.ShownCampaigns{
+			Model: projections.Campaigns{Reader: r.waiting}, Clusters: projections.Clusters{Reader: r.waiting}, Segments: segments.Model{Reader: r.waiting},
+			Clock: a.Log.TimeOf, Record: policies.Impressions{Commands: c}.Record,
+		},
+		Now: time.Now, Clock: a.Log.TimeOf, Entropy: rand.Reader,
+	}
+}
+
+// reading wires the half of the API that reads.
+func (a *App) reading(w *web, r readers, c *commands.Commands, cursors []byte) *readapi.API {
+	clusters, users := projections.Clusters{Reader: r.shown}, projections.Users{Reader: r.shown}
+	deliveries := dispatcher.Log{Pool: a.reads, Progress: a.Progress, AtOnce: true}
+	history := *w.auditor
+	history.History.Reader = r.shown
+	return &readapi.API{
+		Deliveries: resources.Deliveries{Log: deliveries, Checker: dispatcher.Checker{Log: deliveries, Secrets: a.Vault, Now: time.Now}},
+		Imports:    resources.Imports{Spool: a.spool()}, Projections: a.rebuildable(), Requests: w.requests,
+		Reader: r.shown, Users: users.Coalescing(), Populations: a.populations,
+		RunMaps: projections.NewRunMaps(projections.RunMaps{
+			Clusters: clusters, Users: users, TraitsAt: c.TraitsAt, TraitSchemaAt: c.TraitSchemaAt,
+		}),
+		Assigner: projections.Assigner{Clusters: clusters, Consent: projections.Consent{Reader: r.shown}, Users: users, Profile: c.Profile},
+		Feeds:    w.feeds, History: &history, States: w.states, Streams: w.streams, Now: time.Now, Clock: a.Log.ClockOf,
+		Cursors: httpapi.Cursors{Key: cursors}, DefaultSettings: domain.DefaultSettings(),
+	}
+}
+
+// writing wires the half of the API that changes things.
+func (a *App) writing(reads *readapi.API, r readers, c *commands.Commands, issuer *auth.Issuer) *writeapi.API {
+	deliveries := dispatcher.Log{Pool: a.Pool, Progress: a.Progress}
+	return &writeapi.API{
+		Commands: c, Cursors: reads.Cursors, Login: login(issuer),
+		Lines: httpapi.NewUserLines(), Imports: resources.Imports{Spool: a.spool()},
+		ExternalIDs: externalIDs(projections.Users{Reader: r.waiting}), TraitSchema: reads.TraitSchema, InferredTraits: reads.InferredTraits,
+		Deliveries: resources.ManualDeliveries{Manual: dispatcher.Manual{Log: deliveries, Now: time.Now, Entropy: rand.Reader}},
+		Rebuilds:   a.rebuildable(),
+		ScopeOf:    scopeOf(projections.Clusters{Reader: r.waiting}),
+		SessionOf:  sessionOf(projections.Sessions{Reader: r.asked}, time.Now),
+	}
+}
+
+// rebuildable are the read models that a client may have rebuilt.
+func (a *App) rebuildable() resources.Projections {
+	return resources.Projections{Jobs: a.rebuilds(), Now: time.Now, Entropy: rand.Reader}
 }
 
 // externalIDs names users as their client does.
