@@ -39,13 +39,8 @@ func (a *API) GetCampaign(ctx context.Context, r httpapi.GetCampaignRequestObjec
 	}, nil
 }
 
-func (a *API) campaign(ctx context.Context, named string) (projections.Campaign, error) {
-	client, eventual := asked(ctx)
-	campaign, err := httpapi.Named[id.Campaign](named, fault.UnknownCampaign)
-	if err != nil {
-		return projections.Campaign{}, err
-	}
-	return projections.Campaigns{Reader: a.Reader}.Get(ctx, client, eventual, campaign)
+func (a *API) campaign(ctx context.Context, ref string) (projections.Campaign, error) {
+	return get(ctx, ref, fault.UnknownCampaign, projections.Campaigns{Reader: a.Reader}.Get)
 }
 
 func errZoneUnknown() error {

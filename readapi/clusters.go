@@ -36,12 +36,7 @@ func (a *API) GetClusteringRun(ctx context.Context, r httpapi.GetClusteringRunRe
 }
 
 func (a *API) run(ctx context.Context, ref string) (projections.Run, error) {
-	client, eventual := asked(ctx)
-	run, err := httpapi.Named[id.Run](ref, fault.UnknownClusteringRun)
-	if err != nil {
-		return projections.Run{}, err
-	}
-	return projections.Clusters{Reader: a.Reader}.Run(ctx, client, eventual, run)
+	return get(ctx, ref, fault.UnknownClusteringRun, projections.Clusters{Reader: a.Reader}.Run)
 }
 
 // GetClusteringMap shows the clusters of a run in two dimensions.
@@ -171,12 +166,7 @@ func (a *API) AssignCluster(ctx context.Context, r httpapi.AssignClusterRequestO
 }
 
 func (a *API) cluster(ctx context.Context, ref string) (projections.Cluster, error) {
-	client, eventual := asked(ctx)
-	cluster, err := httpapi.Named[id.Cluster](ref, fault.UnknownCluster)
-	if err != nil {
-		return projections.Cluster{}, err
-	}
-	return projections.Clusters{Reader: a.Reader}.Get(ctx, client, eventual, cluster)
+	return get(ctx, ref, fault.UnknownCluster, projections.Clusters{Reader: a.Reader}.Get)
 }
 
 func runBody(r projections.Run) httpapi.ClusteringRun {

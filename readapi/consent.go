@@ -109,12 +109,7 @@ func (a *API) GetConsent(ctx context.Context, r httpapi.GetConsentRequestObject)
 
 // layer reads a layer that is there.
 func (a *API) layer(ctx context.Context, ref string) (projections.ConsentLayer, error) {
-	client, eventual := asked(ctx)
-	layer, err := httpapi.Named[id.ConsentLayer](ref, fault.UnknownConsentLayer)
-	if err != nil {
-		return projections.ConsentLayer{}, err
-	}
-	return projections.Consent{Reader: a.Reader}.Layer(ctx, client, eventual, layer)
+	return get(ctx, ref, fault.UnknownConsentLayer, projections.Consent{Reader: a.Reader}.Layer)
 }
 
 func consentStatus(granted bool) httpapi.ConsentStatus {

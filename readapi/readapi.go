@@ -51,6 +51,18 @@ func asked(ctx context.Context) (client id.Client, eventual bool) {
 	return httpapi.PrincipalFrom(ctx).Client, httpapi.CallFrom(ctx).Eventual
 }
 
+// get reads what a request names.
+func get[T id.Typed, R any](ctx context.Context, ref string, unknown func() *fault.Fault,
+	from func(context.Context, id.Client, bool, T) (R, error),
+) (found R, err error) {
+	client, eventual := asked(ctx)
+	named, err := httpapi.Named[T](ref, unknown)
+	if err != nil {
+		return found, err
+	}
+	return from(ctx, client, eventual, named)
+}
+
 // eventually is the context of a request that waits for no more of its client's writes.
 func eventually(ctx context.Context) context.Context {
 	call := httpapi.CallFrom(ctx)

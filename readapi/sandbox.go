@@ -21,13 +21,8 @@ func (a *API) ListSandboxes(ctx context.Context, r httpapi.ListSandboxesRequestO
 
 // GetSandbox returns a sandbox beside the client.
 func (a *API) GetSandbox(ctx context.Context, r httpapi.GetSandboxRequestObject) (httpapi.GetSandboxResponseObject, error) {
-	sandbox, err := httpapi.Named[id.Client](r.SandboxID, fault.UnknownSandbox)
-	if err != nil {
-		return nil, err
-	}
-	parent := httpapi.PrincipalFrom(ctx).Client
-	found, err := projections.Sandboxes{Reader: a.Reader}.Get(ctx, parent, httpapi.CallFrom(ctx).Eventual, sandbox)
-	return httpapi.GetSandbox200JSONResponse(sandboxBody(parent, found)), err
+	found, err := get(ctx, r.SandboxID, fault.UnknownSandbox, projections.Sandboxes{Reader: a.Reader}.Get)
+	return httpapi.GetSandbox200JSONResponse(sandboxBody(httpapi.PrincipalFrom(ctx).Client, found)), err
 }
 
 func sandboxBody(parent id.Client, s projections.Sandbox) httpapi.Sandbox {

@@ -30,12 +30,7 @@ func (a *API) ListSegments(ctx context.Context, r httpapi.ListSegmentsRequestObj
 
 // GetSegment shows a segment.
 func (a *API) GetSegment(ctx context.Context, r httpapi.GetSegmentRequestObject) (httpapi.GetSegmentResponseObject, error) {
-	client, eventual := asked(ctx)
-	segment, err := httpapi.Named[id.Segment](r.SegmentID, fault.UnknownSegment)
-	if err != nil {
-		return nil, err
-	}
-	found, err := segments.Model{Reader: a.Reader}.Get(ctx, client, eventual, segment)
+	found, err := get(ctx, r.SegmentID, fault.UnknownSegment, segments.Model{Reader: a.Reader}.Get)
 	if err != nil {
 		return nil, err
 	}
