@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -304,5 +305,29 @@ func TestEachMechanismHasARow(t *testing.T) {
 	}
 	if checked < 20 {
 		t.Fatalf("only %d mechanisms were found", checked)
+	}
+}
+
+// Whoever tries an example is not told that its ids cannot be.
+func TestAnIDThatTheDocsShowCanBeOne(t *testing.T) {
+	paths, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for _, path := range append(paths, "README.md", "httpapi/openapi.yaml") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`\b[a-z]{3}_([0-9a-v]{26})\b`).FindAllSubmatch(text, -1) {
+			shown++
+			if !strings.Contains("048cgkos", string(found[1][25])) { // 128 bits, five to a letter
+				t.Errorf("%s shows %s", path, found[0])
+			}
+		}
+	}
+	if shown < 50 {
+		t.Errorf("%d ids were looked at", shown)
 	}
 }

@@ -41,10 +41,8 @@ type Hashing struct {
 // Serve runs the roles of this process until ctx ends or one of them fails.
 // Once it serves, it tells ready what it is configured as, with the addresses it
 // really listens on.
-// Faults: building, busy, campaign_not_running, campaign_unknown, catching_up, client_unknown,
-// frequency_capped, idempotency_key_reused, impression_unknown, in_flight, invalid, not_in_audience,
-// population_too_large, projection_unknown, quarantined, read_too_slow, stale, too_large,
-// too_many_engagements, unavailable, unverifiable, user_unknown.
+// Faults: building, busy, catching_up, idempotency_key_reused, in_flight, invalid, invalid_token,
+// projection_unknown, quarantined, read_too_slow, stale, too_large, unavailable, unverifiable.
 func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hashing, ready func(Config)) error {
 	listener, measures, err := listen(ctx, &config)
 	if err != nil {

@@ -849,7 +849,7 @@ func TestNoFormDoesMoreThanARoleMay(t *testing.T) {
 		"users": string(want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users")).Data[0].ID), "segments": string(segment.ID),
 		"campaigns": string(want[httpapi.CampaignList](t, http.StatusOK, a.get("/api/v1/campaigns")).Data[0].ID), "webhooks": string(want[httpapi.WebhookList](t, http.StatusOK, a.get(a.under("/webhooks"))).Data[0].ID),
 		"keys": string(want[httpapi.APIKeyList](t, http.StatusOK, a.get(a.under("/api_keys"))).Data[0].ID), "members": string(want[httpapi.MemberList](t, http.StatusOK, a.get(a.under("/members"))).Data[0].ID),
-		"layers": string(want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0].ID), "sandboxes": a.sandboxes()[0], "runs": "run_0123456789abcdefghijklmnop",
+		"layers": string(want[httpapi.ConsentLayerList](t, http.StatusOK, a.get("/api/v1/consent_layers")).Data[0].ID), "sandboxes": a.sandboxes()[0], "runs": "run_0123456789abcdefghijklmnoo",
 	}
 	delivery := string(want[httpapi.DeliveryList](t, http.StatusOK, a.get(a.under("/webhooks/"+ids["webhooks"]+"/deliveries"))).Data[0].ID)
 	fields := []string{

@@ -1224,7 +1224,7 @@ func (e ImportUsersParamsMode) Valid() bool {
 type APIKey struct {
 	// ClientID The client's id, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ClientID ClientID `json:"client_id"`
 
 	// CreatedAt A time in UTC with microseconds (RFC 3339).
@@ -1234,7 +1234,7 @@ type APIKey struct {
 
 	// CreatedBy The dashboard user's id, `mem_…`.
 	//
-	// Example: mem_0123456789abcdefghijklmnop
+	// Example: mem_0123456789abcdefghijklmnoo
 	CreatedBy MemberID `json:"created_by"`
 
 	// ExpiresAt No token outlives it.
@@ -1245,7 +1245,7 @@ type APIKey struct {
 
 	// ID The key's id, `key_…`.
 	//
-	// Example: key_0123456789abcdefghijklmnop
+	// Example: key_0123456789abcdefghijklmnoo
 	ID KeyID `json:"id"`
 
 	// LastUsedAt The hour in which it was last exchanged.
@@ -1289,7 +1289,7 @@ type APIKeyList struct {
 type AnalyticsCluster struct {
 	// ClusterID The cluster's id, `clu_…`.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	ClusterID ClusterID `json:"cluster_id"`
 
 	// ClusterSize How many members it has now.
@@ -1297,7 +1297,7 @@ type AnalyticsCluster struct {
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
 	// Engaged Their impressions with a click or a conversion.
@@ -1365,7 +1365,7 @@ type AssignmentTerm struct {
 
 // AttentionItem Something that needs somebody, with the fields that belong to its kind.
 //
-// Example: {"budget_minor":5000,"currency":"EUR","kind":"budget_nearly_spent","severity":"warning","spent_minor":4600,"subject_id":"cam_0123456789abcdefghijklmnop"}
+// Example: {"budget_minor":5000,"currency":"EUR","kind":"budget_nearly_spent","severity":"warning","spent_minor":4600,"subject_id":"cam_0123456789abcdefghijklmnoo"}
 type AttentionItem struct {
 	// BudgetMinor What it may spend, in minor units.
 	//
@@ -1374,12 +1374,12 @@ type AttentionItem struct {
 
 	// ClusteringRunID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	ClusteringRunID *RunID `json:"clustering_run_id,omitempty"`
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID *ConsentLayerID `json:"consent_layer_id,omitempty"`
 
 	// Currency A code of ISO 4217.
@@ -1418,7 +1418,7 @@ type AttentionItem struct {
 
 	// SubjectID The id of the webhook, run, cluster, campaign or key, or the name of the read model.
 	//
-	// Example: cam_0123456789abcdefghijklmnop
+	// Example: cam_0123456789abcdefghijklmnoo
 	SubjectID string `json:"subject_id"`
 }
 
@@ -1498,7 +1498,7 @@ type Campaign struct {
 
 	// ID The campaign's id, `cam_…`.
 	//
-	// Example: cam_0123456789abcdefghijklmnop
+	// Example: cam_0123456789abcdefghijklmnoo
 	ID CampaignID `json:"id"`
 
 	// Name What you call it.
@@ -1511,7 +1511,7 @@ type Campaign struct {
 
 	// Segments Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in, and one of `none_of` lets nobody in at all.
 	//
-	// Example: {"any_of":["seg_0123456789abcdefghijklmnop"]}
+	// Example: {"any_of":["seg_0123456789abcdefghijklmnoo"]}
 	Segments *SegmentAudience `json:"segments,omitempty"`
 
 	// SpentMinor At most one record over the budget.
@@ -1539,7 +1539,7 @@ type CampaignAnalytics struct {
 
 	// CampaignID The campaign's id, `cam_…`.
 	//
-	// Example: cam_0123456789abcdefghijklmnop
+	// Example: cam_0123456789abcdefghijklmnoo
 	CampaignID CampaignID `json:"campaign_id"`
 
 	// Clicks How many clicks.
@@ -1601,12 +1601,12 @@ type CampaignAnalytics struct {
 type CampaignBudgetExhaustedData struct {
 	// CampaignID The campaign, `cam_…`.
 	//
-	// Example: cam_0123456789abcdefghijklmnop
+	// Example: cam_0123456789abcdefghijklmnoo
 	CampaignID string `json:"campaign_id"`
 
 	// ClientID Your client, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ClientID string `json:"client_id"`
 }
 
@@ -1666,7 +1666,7 @@ type CampaignChange struct {
 
 	// Segments Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in, and one of `none_of` lets nobody in at all.
 	//
-	// Example: {"any_of":["seg_0123456789abcdefghijklmnop"]}
+	// Example: {"any_of":["seg_0123456789abcdefghijklmnoo"]}
 	Segments *SegmentAudience `json:"segments,omitempty"`
 
 	// StartsAt When to start.
@@ -1681,12 +1681,12 @@ type CampaignCommand string
 
 // CampaignID The campaign's id, `cam_…`.
 //
-// Example: cam_0123456789abcdefghijklmnop
+// Example: cam_0123456789abcdefghijklmnoo
 type CampaignID = id.Campaign
 
 // CampaignImpressionID The impression's id, `ipr_…`.
 //
-// Example: ipr_0123456789abcdefghijklmnop
+// Example: ipr_0123456789abcdefghijklmnoo
 type CampaignImpressionID = id.Impression
 
 // CampaignList defines model for CampaignList.
@@ -1723,7 +1723,7 @@ type ClientDetails struct {
 
 	// ID The client's id, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ID ClientID `json:"id"`
 
 	// Livemode `false` for a sandbox.
@@ -1753,14 +1753,14 @@ type ClientDetails struct {
 
 // ClientID The client's id, `cli_…`.
 //
-// Example: cli_0123456789abcdefghijklmnop
+// Example: cli_0123456789abcdefghijklmnoo
 type ClientID = id.Client
 
 // ClientName A client, in short.
 type ClientName struct {
 	// ID The client's id, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ID ClientID `json:"id"`
 
 	// Name The company's name.
@@ -1816,7 +1816,7 @@ type ClientStatus string
 type ClientSummary struct {
 	// ID The client's id, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ID ClientID `json:"id"`
 
 	// Name The company's name.
@@ -1848,7 +1848,7 @@ type ClientUser struct {
 
 	// ID The dashboard user's id, `mem_…`.
 	//
-	// Example: mem_0123456789abcdefghijklmnop
+	// Example: mem_0123456789abcdefghijklmnoo
 	ID MemberID `json:"id"`
 
 	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor` reads, the history, its proofs and states of the past too.
@@ -1886,12 +1886,12 @@ type Cluster struct {
 
 	// ClusteringRunID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	ClusteringRunID RunID `json:"clustering_run_id"`
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
 	// CreatedAt A time in UTC with microseconds (RFC 3339).
@@ -1904,12 +1904,12 @@ type Cluster struct {
 
 	// FirstRunID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	FirstRunID RunID `json:"first_run_id"`
 
 	// ID The cluster's id, `clu_…`.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	ID ClusterID `json:"id"`
 
 	// Label What tells best who is in it.
@@ -1922,7 +1922,7 @@ type Cluster struct {
 
 	// SegmentID The segment whose members alone were divided; absent where that were all who grant the layer.
 	//
-	// Example: seg_0123456789abcdefghijklmnop
+	// Example: seg_0123456789abcdefghijklmnoo
 	SegmentID *KeptToSegmentID `json:"segment_id,omitempty"`
 
 	// Status `retired` once a run has not found it again.
@@ -1941,12 +1941,12 @@ type Cluster struct {
 type ClusterAssignment struct {
 	// ClusterID The cluster's id, `clu_…`.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	ClusterID ClusterID `json:"cluster_id"`
 
 	// ClusteringRunID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	ClusteringRunID RunID `json:"clustering_run_id"`
 
 	// Confidence 1 - distance / next_distance: 0 halfway between both, 1 in the middle of the cluster.
@@ -1956,7 +1956,7 @@ type ClusterAssignment struct {
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
 	// Distance How far the user is from the mean of the cluster's members.
@@ -1971,7 +1971,7 @@ type ClusterAssignment struct {
 
 	// NextClusterID The next nearest; null where there is one cluster alone.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	NextClusterID *string `json:"next_cluster_id"`
 
 	// NextDistance How far the user is from that one.
@@ -1989,7 +1989,7 @@ type ClusterAssignment struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -2005,7 +2005,7 @@ type ClusterDrift struct {
 
 	// ClusteringRunID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	ClusteringRunID RunID `json:"clustering_run_id"`
 
 	// Comparisons The figures, told or not.
@@ -2019,12 +2019,12 @@ type ClusterDrift struct {
 type ClusterDriftDetectedData struct {
 	// ClientID Your client, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ClientID string `json:"client_id"`
 
 	// ClusterID The cluster, `clu_…`.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	ClusterID string `json:"cluster_id"`
 }
 
@@ -2059,7 +2059,7 @@ type ClusterDriftList struct {
 
 // ClusterID The cluster's id, `clu_…`.
 //
-// Example: clu_0123456789abcdefghijklmnop
+// Example: clu_0123456789abcdefghijklmnoo
 type ClusterID = id.Cluster
 
 // ClusterList defines model for ClusterList.
@@ -2080,7 +2080,7 @@ type ClusterMember struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -2097,17 +2097,17 @@ type ClusterMemberList struct {
 type ClusterMembership struct {
 	// ClusterID The cluster's id, `clu_…`.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	ClusterID ClusterID `json:"cluster_id"`
 
 	// ClusteringRunID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	ClusteringRunID RunID `json:"clustering_run_id"`
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
 	// Label What tells best who is in it.
@@ -2132,7 +2132,7 @@ type ClusterQuality struct {
 type ClusterQuestion struct {
 	// ConsentLayerID The layer, `lay_…`; the user must have granted it.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID string `json:"consent_layer_id"`
 
 	// UserID Who, `usr_…` or `ext:…`.
@@ -2148,7 +2148,7 @@ type ClusterStatus string
 type ClusterSummary struct {
 	// ID The cluster's id, `clu_…`.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	ID ClusterID `json:"id"`
 
 	// Label What tells best who is in it.
@@ -2193,12 +2193,12 @@ type ClusterTrait struct {
 type ClusteringCompletedData struct {
 	// ClientID Your client, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ClientID string `json:"client_id"`
 
 	// ClusteringRunID The run, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	ClusteringRunID string `json:"clustering_run_id"`
 
 	// Clusters What it found, the largest first.
@@ -2206,12 +2206,12 @@ type ClusteringCompletedData struct {
 
 	// ConsentLayerID The consent layer of the run, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID string `json:"consent_layer_id"`
 
 	// SegmentID The segment that the run was kept to, `seg_…`; absent where that is none.
 	//
-	// Example: seg_0123456789abcdefghijklmnop
+	// Example: seg_0123456789abcdefghijklmnoo
 	SegmentID *string `json:"segment_id,omitempty"`
 }
 
@@ -2239,12 +2239,12 @@ type ClusteringCompletedDeliveryEventType string
 type ClusteringFailedData struct {
 	// ClientID Your client, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ClientID string `json:"client_id"`
 
 	// ConsentLayerID The consent layer of the run, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID string `json:"consent_layer_id"`
 
 	// ErrorDetails Why, in a sentence that names the run.
@@ -2254,7 +2254,7 @@ type ClusteringFailedData struct {
 
 	// SegmentID The segment that the run was kept to, `seg_…`; absent where that is none.
 	//
-	// Example: seg_0123456789abcdefghijklmnop
+	// Example: seg_0123456789abcdefghijklmnoo
 	SegmentID *string `json:"segment_id,omitempty"`
 }
 
@@ -2282,7 +2282,7 @@ type ClusteringFailedDeliveryEventType string
 type ClusteringFlow struct {
 	// ClusteringRunID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	ClusteringRunID RunID `json:"clustering_run_id"`
 
 	// Data The largest moves first, 5,000 at most.
@@ -2290,7 +2290,7 @@ type ClusteringFlow struct {
 
 	// PreviousRunID The completed run before; null where there was none.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	PreviousRunID *string `json:"previous_run_id"`
 }
 
@@ -2298,7 +2298,7 @@ type ClusteringFlow struct {
 type ClusteringMap struct {
 	// ClusteringRunID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	ClusteringRunID RunID `json:"clustering_run_id"`
 
 	// Explained Which share of all that they differ in the first and the second direction show.
@@ -2319,12 +2319,12 @@ type ClusteringMap struct {
 type ClusteringMove struct {
 	// FromClusterID Where they were; null is in none.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	FromClusterID *string `json:"from_cluster_id"`
 
 	// ToClusterID Where they are; null is in none.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	ToClusterID *string `json:"to_cluster_id"`
 
 	// Users How many.
@@ -2337,12 +2337,12 @@ type ClusteringMove struct {
 type ClusteringPoint struct {
 	// ClusterID The cluster's id, `clu_…`.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	ClusterID ClusterID `json:"cluster_id"`
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 
 	// X In the direction that shows most, to three decimals; the middle is 0.
@@ -2363,7 +2363,7 @@ type ClusteringRun struct {
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
 	// CreatedAt A time in UTC with microseconds (RFC 3339).
@@ -2386,7 +2386,7 @@ type ClusteringRun struct {
 
 	// ID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	ID RunID `json:"id"`
 
 	// InputPosition Everything before this position of the event log was looked at.
@@ -2412,7 +2412,7 @@ type ClusteringRun struct {
 
 	// SegmentID The segment whose members alone were divided; absent where that were all who grant the layer.
 	//
-	// Example: seg_0123456789abcdefghijklmnop
+	// Example: seg_0123456789abcdefghijklmnoo
 	SegmentID *KeptToSegmentID `json:"segment_id,omitempty"`
 
 	// StartedAt A time in UTC with microseconds (RFC 3339).
@@ -2452,7 +2452,7 @@ type ComputedMatch struct {
 
 	// MatchedUserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	MatchedUserID UserID `json:"matched_user_id"`
 
 	// Percentile How many of 100 random pairs of your users are less alike.
@@ -2514,7 +2514,7 @@ type ConsentLayer struct {
 
 	// ID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ID ConsentLayerID `json:"id"`
 
 	// MatchRule The match rule; left out where there is none.
@@ -2559,7 +2559,7 @@ type ConsentLayerChange struct {
 
 // ConsentLayerID The layer's id, `lay_…`.
 //
-// Example: lay_0123456789abcdefghijklmnop
+// Example: lay_0123456789abcdefghijklmnoo
 type ConsentLayerID = id.ConsentLayer
 
 // ConsentLayerList defines model for ConsentLayerList.
@@ -2596,7 +2596,7 @@ type ConsentingUser struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -2659,7 +2659,7 @@ type Delivery struct {
 
 	// EventID The event, `evt_…`, which is also the header `webhook-id`.
 	//
-	// Example: evt_0123456789abcdefghijklmnop
+	// Example: evt_0123456789abcdefghijklmnoo
 	EventID string `json:"event_id"`
 
 	// EventType What happened.
@@ -2667,7 +2667,7 @@ type Delivery struct {
 
 	// ID The delivery's id, `dlv_…`.
 	//
-	// Example: dlv_0123456789abcdefghijklmnop
+	// Example: dlv_0123456789abcdefghijklmnoo
 	ID DeliveryID `json:"id"`
 
 	// NextAttemptAt A time in UTC with microseconds (RFC 3339); null where there is none.
@@ -2691,7 +2691,7 @@ type Delivery struct {
 
 	// WebhookID The subscription's id, `whk_…`.
 	//
-	// Example: whk_0123456789abcdefghijklmnop
+	// Example: whk_0123456789abcdefghijklmnoo
 	WebhookID WebhookID `json:"webhook_id"`
 }
 
@@ -2717,7 +2717,7 @@ type DeliveryAttempt struct {
 
 // DeliveryCheck What a verification has found.
 //
-// Example: {"steps":[{"detail":"It is by a secret of wh_0123456789abcdefghijklmnop over the body as it was sent, and yours is another.","name":"webhook_signature","status":"failed"}],"verified":false,"webhook_id":null}
+// Example: {"steps":[{"detail":"It is by a secret of wh_0123456789abcdefghijklmnoo over the body as it was sent, and yours is another.","name":"webhook_signature","status":"failed"}],"verified":false,"webhook_id":null}
 type DeliveryCheck struct {
 	// Steps What was looked at, in order.
 	Steps []DeliveryCheckStep `json:"steps"`
@@ -2751,7 +2751,7 @@ type DeliveryCheckStepStatus string
 type DeliveryCluster struct {
 	// ID The cluster, `clu_…`.
 	//
-	// Example: clu_0123456789abcdefghijklmnop
+	// Example: clu_0123456789abcdefghijklmnoo
 	ID string `json:"id"`
 
 	// Label What tells best who is in it.
@@ -2790,7 +2790,7 @@ type DeliveryCounts struct {
 
 // DeliveryID The delivery's id, `dlv_…`.
 //
-// Example: dlv_0123456789abcdefghijklmnop
+// Example: dlv_0123456789abcdefghijklmnoo
 type DeliveryID = id.Delivery
 
 // DeliveryIsTest Of an event that was made up for a test; absent otherwise.
@@ -2900,7 +2900,7 @@ type DriftComparison struct {
 
 	// WithRunID The run's id, `run_…`.
 	//
-	// Example: run_0123456789abcdefghijklmnop
+	// Example: run_0123456789abcdefghijklmnoo
 	WithRunID RunID `json:"with_run_id"`
 }
 
@@ -2952,12 +2952,12 @@ type Email = string
 type Engagement struct {
 	// CampaignID The campaign's id, `cam_…`.
 	//
-	// Example: cam_0123456789abcdefghijklmnop
+	// Example: cam_0123456789abcdefghijklmnoo
 	CampaignID CampaignID `json:"campaign_id"`
 
 	// ImpressionID The impression's id, `ipr_…`.
 	//
-	// Example: ipr_0123456789abcdefghijklmnop
+	// Example: ipr_0123456789abcdefghijklmnoo
 	ImpressionID CampaignImpressionID `json:"impression_id"`
 
 	// RecordedAt A time in UTC with microseconds (RFC 3339).
@@ -2970,7 +2970,7 @@ type Engagement struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -2995,7 +2995,7 @@ type EventPage struct {
 
 	// LastID What to pass as `after`; null where there was neither an event nor an `after`.
 	//
-	// Example: evt_0123456789abcdefghijklmnop
+	// Example: evt_0123456789abcdefghijklmnoo
 	LastID *string `json:"last_id"`
 }
 
@@ -3043,7 +3043,7 @@ type FeedImpressionID = string
 
 // FeedItem A user or a campaign; `type` says which.
 //
-// Example: {"external_id":"customer-4711","impression_id":"AbCdEf","reason":"similar","score":0.8731,"type":"match","user_id":"usr_0123456789abcdefghijklmnop"}
+// Example: {"external_id":"customer-4711","impression_id":"AbCdEf","reason":"similar","score":0.8731,"type":"match","user_id":"usr_0123456789abcdefghijklmnoo"}
 type FeedItem struct {
 	CampaignID *string `json:"campaign_id,omitempty"`
 	ExternalID *string `json:"external_id,omitempty"`
@@ -3062,7 +3062,7 @@ type FeedItem struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID *UserID `json:"user_id,omitempty"`
 }
 
@@ -3237,7 +3237,7 @@ type HistorySegment struct {
 
 	// ID The segment's id, `seg_…`.
 	//
-	// Example: seg_0123456789abcdefghijklmnop
+	// Example: seg_0123456789abcdefghijklmnoo
 	ID SegmentID `json:"id"`
 
 	// Members How many users were in it who had not been erased when the state was built, which is kept as long as it is read.
@@ -3322,7 +3322,7 @@ type HistoryUser struct {
 
 	// ID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	ID UserID `json:"id"`
 
 	// Traits Free-form attributes.
@@ -3359,7 +3359,7 @@ type Import struct {
 
 	// ID The import's id, `imp_…`.
 	//
-	// Example: imp_0123456789abcdefghijklmnop
+	// Example: imp_0123456789abcdefghijklmnoo
 	ID id.Import `json:"id"`
 
 	// Lines How many lines were received.
@@ -3461,7 +3461,7 @@ type Interaction struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -3524,12 +3524,12 @@ type JudgedComparison struct {
 
 // KeptToSegmentID The segment whose members alone were divided; absent where that were all who grant the layer.
 //
-// Example: seg_0123456789abcdefghijklmnop
+// Example: seg_0123456789abcdefghijklmnoo
 type KeptToSegmentID = id.Segment
 
 // KeyID The key's id, `key_…`.
 //
-// Example: key_0123456789abcdefghijklmnop
+// Example: key_0123456789abcdefghijklmnoo
 type KeyID = id.Key
 
 // KeyScope What a token may do; `admin` implies `read`, `write` and `webhooks`.
@@ -3544,7 +3544,7 @@ type LayerMembership struct {
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
 	// Name The layer's name.
@@ -3630,7 +3630,7 @@ type Match struct {
 
 	// MatchedUserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	MatchedUserID UserID `json:"matched_user_id"`
 
 	// Percentile How many of 100 random pairs of your users are less alike.
@@ -3648,12 +3648,12 @@ type Match struct {
 type MatchComputedData struct {
 	// ClientID Your client, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ClientID string `json:"client_id"`
 
 	// MatchedUserID The user that was found, named in the same way.
 	//
-	// Example: usr_1123456789abcdefghijklmnop
+	// Example: usr_1123456789abcdefghijklmnoo
 	MatchedUserID string `json:"matched_user_id"`
 
 	// Score How alike the two are, with four decimals.
@@ -3663,7 +3663,7 @@ type MatchComputedData struct {
 
 	// UserID The user that was asked about, `usr_…`, or your own id under the setting `webhook_user_ids`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID string `json:"user_id"`
 }
 
@@ -3749,7 +3749,7 @@ type Member struct {
 
 	// ID The dashboard user's id, `mem_…`.
 	//
-	// Example: mem_0123456789abcdefghijklmnop
+	// Example: mem_0123456789abcdefghijklmnoo
 	ID MemberID `json:"id"`
 
 	// Role `owner` and `admin` may do everything, only owners remove owners; `viewer` reads; `auditor` reads, the history, its proofs and states of the past too.
@@ -3758,7 +3758,7 @@ type Member struct {
 
 // MemberID The dashboard user's id, `mem_…`.
 //
-// Example: mem_0123456789abcdefghijklmnop
+// Example: mem_0123456789abcdefghijklmnoo
 type MemberID = id.Member
 
 // MemberList defines model for MemberList.
@@ -3780,7 +3780,7 @@ type Memberships struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -3851,7 +3851,7 @@ type NewCampaign struct {
 
 	// Segments Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in, and one of `none_of` lets nobody in at all.
 	//
-	// Example: {"any_of":["seg_0123456789abcdefghijklmnop"]}
+	// Example: {"any_of":["seg_0123456789abcdefghijklmnoo"]}
 	Segments *SegmentAudience `json:"segments,omitempty"`
 
 	// StartsAt When to start; at once where it is left out.
@@ -3862,7 +3862,7 @@ type NewCampaign struct {
 type NewClusteringRun struct {
 	// ConsentLayerID The layer whose users and traits are looked at, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID string `json:"consent_layer_id"`
 
 	// K How many clusters. Where it is left out, the run keeps as many as the one before, unless another number is clearly better. Clusters that are too small are merged into others.
@@ -3876,7 +3876,7 @@ type NewClusteringRun struct {
 
 	// SegmentID Only its members are divided, `seg_…`; 503 `segment_building` while it has none yet. It is of the same layer.
 	//
-	// Example: seg_0123456789abcdefghijklmnop
+	// Example: seg_0123456789abcdefghijklmnoo
 	SegmentID *string `json:"segment_id,omitempty"`
 }
 
@@ -3964,7 +3964,7 @@ type NewSandbox struct {
 type NewSegment struct {
 	// ConsentLayerID The layer to find it under, `lay_…`; it stays.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
 
 	// Name A name without control characters.
@@ -4112,7 +4112,7 @@ type Problem struct {
 
 	// RequestID Names the request in our logs, `req_…`; also the header `X-Request-Id`.
 	//
-	// Example: req_0123456789abcdefghijklmnop
+	// Example: req_0123456789abcdefghijklmnoo
 	RequestID string `json:"request_id"`
 
 	// Status The HTTP status.
@@ -4170,7 +4170,7 @@ type ProjectionList struct {
 type ProjectionQuarantine struct {
 	// EventID The event that could not be applied, `evt_…`.
 	//
-	// Example: evt_0123456789abcdefghijklmnop
+	// Example: evt_0123456789abcdefghijklmnoo
 	EventID string `json:"event_id"`
 
 	// Position Where that event stands in the log.
@@ -4195,7 +4195,7 @@ type PublicEvent struct {
 
 	// ID The event, `evt_…`, as in `webhook-id` and in the history.
 	//
-	// Example: evt_0123456789abcdefghijklmnop
+	// Example: evt_0123456789abcdefghijklmnoo
 	ID string `json:"id"`
 
 	// Timestamp When it happened, in UTC with microseconds.
@@ -4239,7 +4239,7 @@ type Rebuild struct {
 
 	// ID The rebuild's id, `rbd_…`.
 	//
-	// Example: rbd_0123456789abcdefghijklmnop
+	// Example: rbd_0123456789abcdefghijklmnoo
 	ID string `json:"id"`
 
 	// Phase `replacing` at the end of `building`; when it has ended, `done` or `failed`.
@@ -4266,7 +4266,7 @@ type Rebuild struct {
 
 // ReceivedRequest A delivery as your receiver has it.
 //
-// Example: {"body":"{\"event_type\":\"match.computed\",\"data\":{},\"timestamp\":\"2026-01-31T12:00:00.123456Z\"}","headers":{"webhook-id":"evt_0123456789abcdefghijklmnop","webhook-signature":"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=","webhook-timestamp":"1769860800"}}
+// Example: {"body":"{\"event_type\":\"match.computed\",\"data\":{},\"timestamp\":\"2026-01-31T12:00:00.123456Z\"}","headers":{"webhook-id":"evt_0123456789abcdefghijklmnoo","webhook-signature":"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=","webhook-timestamp":"1769860800"}}
 type ReceivedRequest struct {
 	// Body The request's body, byte for byte as it came.
 	Body string `json:"body"`
@@ -4359,7 +4359,7 @@ type RuleToPreview struct {
 
 	// ConsentLayerID The layer to try it under, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID *string `json:"consent_layer_id,omitempty"`
 
 	// Rule Whom it names, see [rules](/docs/rules).
@@ -4415,7 +4415,7 @@ type RuleWarning struct {
 
 // RunID The run's id, `run_…`.
 //
-// Example: run_0123456789abcdefghijklmnop
+// Example: run_0123456789abcdefghijklmnoo
 type RunID = id.Run
 
 // RunProgress How far the run has come; of a pending, running or completed one.
@@ -4487,7 +4487,7 @@ type Sandbox struct {
 
 	// ID The client's id, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ID ClientID `json:"id"`
 
 	// Livemode Always `false`.
@@ -4502,7 +4502,7 @@ type Sandbox struct {
 
 	// ParentID The client beside which it stands, `cli_…`.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ParentID id.Client `json:"parent_id"`
 }
 
@@ -4532,7 +4532,7 @@ type Segment struct {
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID *ConsentLayerID `json:"consent_layer_id,omitempty"`
 
 	// CreatedAt A time in UTC with microseconds (RFC 3339).
@@ -4542,7 +4542,7 @@ type Segment struct {
 
 	// ID The segment's id, `seg_…`.
 	//
-	// Example: seg_0123456789abcdefghijklmnop
+	// Example: seg_0123456789abcdefghijklmnoo
 	ID SegmentID `json:"id"`
 
 	// Members How many users are in it; 0 while it is `building`.
@@ -4571,14 +4571,14 @@ type Segment struct {
 
 // SegmentAudience Whom a campaign is for, by [segments](/docs/segments#the-audience-of-a-campaign): who is in any of some, or everybody, and in none of others. It takes one at least. It is judged when a feed is shown: a segment of `any_of` that has no members yet, is blocked or is no more lets nobody in, and one of `none_of` lets nobody in at all.
 //
-// Example: {"any_of":["seg_0123456789abcdefghijklmnop"]}
+// Example: {"any_of":["seg_0123456789abcdefghijklmnoo"]}
 type SegmentAudience struct {
 	// AnyOf Who is in one of these; everybody, where it is left out.
 	AnyOf []SegmentID `json:"any_of,omitempty"`
 
 	// Layer The layer that the segments are of; who is named grants it now. Where it is left out the segments are of no layer.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	Layer ConsentLayerID `json:"consent_layer_id,omitempty"`
 
 	// NoneOf But for who is in one of these.
@@ -4616,7 +4616,7 @@ type SegmentChange struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -4639,7 +4639,7 @@ type SegmentChangeList struct {
 
 // SegmentID The segment's id, `seg_…`.
 //
-// Example: seg_0123456789abcdefghijklmnop
+// Example: seg_0123456789abcdefghijklmnoo
 type SegmentID = id.Segment
 
 // SegmentList defines model for SegmentList.
@@ -4660,7 +4660,7 @@ type SegmentMember struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -4685,7 +4685,7 @@ type SegmentOfUser struct {
 
 	// SegmentID The segment's id, `seg_…`.
 	//
-	// Example: seg_0123456789abcdefghijklmnop
+	// Example: seg_0123456789abcdefghijklmnoo
 	SegmentID SegmentID `json:"segment_id"`
 
 	// Why Every comparison of the rule, as it stands there; empty where those of the segments before took too long.
@@ -4714,7 +4714,7 @@ type SegmentSize struct {
 type SegmentSizes struct {
 	// SegmentID The segment's id, `seg_…`.
 	//
-	// Example: seg_0123456789abcdefghijklmnop
+	// Example: seg_0123456789abcdefghijklmnoo
 	SegmentID SegmentID `json:"segment_id"`
 
 	// Sizes In order.
@@ -4756,7 +4756,7 @@ type Session struct {
 
 	// ID The session's id, `ses_…`.
 	//
-	// Example: ses_0123456789abcdefghijklmnop
+	// Example: ses_0123456789abcdefghijklmnoo
 	ID SessionID `json:"id"`
 
 	// LastSeenAt When a token was last got with it, to 5 minutes.
@@ -4766,13 +4766,13 @@ type Session struct {
 
 	// MemberID The dashboard user's id, `mem_…`.
 	//
-	// Example: mem_0123456789abcdefghijklmnop
+	// Example: mem_0123456789abcdefghijklmnoo
 	MemberID MemberID `json:"member_id"`
 }
 
 // SessionID The session's id, `ses_…`.
 //
-// Example: ses_0123456789abcdefghijklmnop
+// Example: ses_0123456789abcdefghijklmnoo
 type SessionID = id.Session
 
 // SessionList defines model for SessionList.
@@ -4823,7 +4823,7 @@ type SessionToken struct {
 type SessionTokenRequest struct {
 	// ClientID The session's client, or a sandbox beside it, `cli_…`. Without, the session's client.
 	//
-	// Example: cli_0123456789abcdefghijklmnop
+	// Example: cli_0123456789abcdefghijklmnoo
 	ClientID *string `json:"client_id,omitempty"`
 
 	// Secret The `secret` that the opening of the session answered.
@@ -4881,7 +4881,7 @@ type Spend struct {
 
 	// CampaignID The campaign's id, `cam_…`.
 	//
-	// Example: cam_0123456789abcdefghijklmnop
+	// Example: cam_0123456789abcdefghijklmnoo
 	CampaignID CampaignID `json:"campaign_id"`
 
 	// Currency A code of ISO 4217.
@@ -5055,12 +5055,12 @@ type Timeline struct {
 type TimelineEntry struct {
 	// Actor A member, an API key, or `policy:` and its name.
 	//
-	// Example: key_0123456789abcdefghijklmnop
+	// Example: key_0123456789abcdefghijklmnoo
 	Actor string `json:"actor"`
 
 	// CampaignID The campaign's id, `cam_…`.
 	//
-	// Example: cam_0123456789abcdefghijklmnop
+	// Example: cam_0123456789abcdefghijklmnoo
 	CampaignID *CampaignID `json:"campaign_id,omitempty"`
 
 	// ChangedTraits The paths of traits that were set, changed or taken away, 100 at most.
@@ -5070,17 +5070,17 @@ type TimelineEntry struct {
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID *ConsentLayerID `json:"consent_layer_id,omitempty"`
 
 	// EventID The event's id, `evt_…`.
 	//
-	// Example: evt_0123456789abcdefghijklmnop
+	// Example: evt_0123456789abcdefghijklmnoo
 	EventID string `json:"event_id"`
 
 	// ItemID What stood in the feed: a user or a campaign.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	ItemID *string `json:"item_id,omitempty"`
 
 	// Kind What the user did, such as `click`.
@@ -5090,7 +5090,7 @@ type TimelineEntry struct {
 
 	// MatchedUserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	MatchedUserID *UserID `json:"matched_user_id,omitempty"`
 
 	// Ordinal Its number in the history, from 0.
@@ -5396,7 +5396,7 @@ type User struct {
 
 	// ID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	ID UserID `json:"id"`
 
 	// Traits Free-form attributes.
@@ -5427,7 +5427,7 @@ type UserConsent struct {
 
 	// ConsentLayerID The layer's id, `lay_…`.
 	//
-	// Example: lay_0123456789abcdefghijklmnop
+	// Example: lay_0123456789abcdefghijklmnoo
 	ConsentLayerID ConsentLayerID `json:"consent_layer_id"`
 
 	// ExternalID Your own identifier of the user.
@@ -5443,7 +5443,7 @@ type UserConsent struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -5467,7 +5467,7 @@ type UserCounts struct {
 
 // UserID The user's id, `usr_…`.
 //
-// Example: usr_0123456789abcdefghijklmnop
+// Example: usr_0123456789abcdefghijklmnoo
 type UserID = id.User
 
 // UserList defines model for UserList.
@@ -5486,7 +5486,7 @@ type UserSegments struct {
 
 	// UserID The user's id, `usr_…`.
 	//
-	// Example: usr_0123456789abcdefghijklmnop
+	// Example: usr_0123456789abcdefghijklmnoo
 	UserID UserID `json:"user_id"`
 }
 
@@ -5546,7 +5546,7 @@ type Webhook struct {
 
 	// ID The subscription's id, `whk_…`.
 	//
-	// Example: whk_0123456789abcdefghijklmnop
+	// Example: whk_0123456789abcdefghijklmnoo
 	ID WebhookID `json:"id"`
 
 	// MaxPerSecond Attempts that are begun in a second at most; left out where they are not bounded.
@@ -5665,7 +5665,7 @@ type WebhookHealth struct {
 
 // WebhookID The subscription's id, `whk_…`.
 //
-// Example: whk_0123456789abcdefghijklmnop
+// Example: whk_0123456789abcdefghijklmnoo
 type WebhookID = id.Webhook
 
 // WebhookKey A key pair that signs deliveries; what is secret of it is never shown. `signs_until` is until when it signs beside the newest; null: it is the newest.
@@ -5677,7 +5677,7 @@ type WebhookKey struct {
 
 	// ID The key's id, `wky_…`.
 	//
-	// Example: wky_0123456789abcdefghijklmnop
+	// Example: wky_0123456789abcdefghijklmnoo
 	ID id.WebhookKey `json:"id"`
 
 	// PublicKey The public key of Ed25519 as Standard Webhooks writes it: `whpk_` and base64 of its 32 bytes.
