@@ -189,7 +189,7 @@ type ClusterMember struct {
 
 // The members are those of the cluster's last run who have neither withdrawn
 // nor been erased: both take them out of the table. The external id comes from
-// the users model, see listNamed; its key is gone as soon as a user is erased.
+// the users model, see listWithExternalIDs; its key is gone as soon as a user is erased.
 // The run is one value, so that members come in the order of the index, and no more than a
 // page of them: joined with its cluster, all 25,000 of one were looked up and sorted.
 const clusterMembers = `

@@ -58,7 +58,7 @@ type UserConsent struct {
 	Changed    eventstore.Position
 }
 
-// The external id comes from the users model; see listNamed.
+// The external id comes from the users model; see listWithExternalIDs.
 const listConsents = `
 SELECT c.user_id, c.granted, c.changed_at, c.changed, u.external, u.external_event, k.id AS key, k.client_key, k.wrapped
 FROM consents c

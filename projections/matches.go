@@ -128,7 +128,7 @@ func writeMatches(ctx context.Context, tx pgx.Tx, rows map[string]matchRow) erro
 	)
 }
 
-// The external id comes from the users model; see listNamed.
+// The external id comes from the users model; see listWithExternalIDs.
 const listMatches = `
 SELECT m.matched, m.created_position, m.score, m.percentile, m.explanation, m.computed_at, u.external, u.external_event,
 	k.id AS key, k.client_key, k.wrapped

@@ -53,7 +53,7 @@ func isName(name string) bool {
 	return name == "a" || name == "b" || name == "o" || name == "l" || name == "A"
 }
 
-// drawAccess draws a way into something.
+// access draws a way into something.
 func (m meaning) access(t *rapid.T) meaning {
 	for range rapid.IntRange(1, 2).Draw(t, "deep") {
 		before := m
