@@ -28,7 +28,7 @@ func (a *App) clustering(c *commands.Commands, metrics *policies.Metrics) *polic
 	clusters := projections.Clusters{Reader: reader}
 	return &policies.Clustering{
 		Commands: c, Runs: policies.ModelledRuns{
-			Model:    clusters,
+			Clusters: clusters,
 			NoneOpen: &projector.NegativeCache{Progress: a.Progress, Of: clusters}, NoneUnjudged: &projector.NegativeCache{Progress: a.Progress, Of: clusters},
 		},
 		Inputs: policies.ModelledInputs{

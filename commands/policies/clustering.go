@@ -41,23 +41,17 @@ type Runs interface {
 	// Next returns, of each client, the oldest run that is open and is not
 	// among those given.
 	Next(ctx context.Context, except []id.Run) ([]OpenRun, error)
-	// Ended returns those of the runs given that are not open any more.
-	Ended(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
+	// EndedRuns returns those of the runs given that are not open any more.
+	EndedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
 	// Unjudged returns, of each client, the oldest completed run that is to be
 	// judged and is not among those given.
 	Unjudged(ctx context.Context, except []id.Run) ([]OpenRun, error)
-	// Judged returns those of the runs given that have a verdict.
-	Judged(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
-	// Show notes how far a run has come; Hide forgets it.
-	Show(ctx context.Context, client id.Client, run id.Run, p RunProgress) error
-	Hide(ctx context.Context, client id.Client, run id.Run) error
-}
-
-// RunProgress is how far a run has come.
-type RunProgress struct {
-	Phase      string
-	Share      float64 // done, 0 to 1
-	ETASeconds *int    // nil: not known yet
+	// JudgedRuns returns those of the runs given that have a verdict.
+	JudgedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
+	// ShowProgress notes how far a run has come: the share that is done, 0 to 1, and in how
+	// many seconds it may end, nil where that is not known yet. HideProgress forgets it.
+	ShowProgress(ctx context.Context, client id.Client, run id.Run, phase string, share float64, etaSeconds *int) error
+	HideProgress(ctx context.Context, client id.Client, run id.Run) error
 }
 
 // Inputs reads what a run looks at.
@@ -149,8 +143,8 @@ type rest struct {
 // time on half of the processors, so that a run never waits for a verdict.
 func (c *Clustering) Drive(ctx context.Context) error {
 	var stages sync.WaitGroup
-	stages.Go(func() { c.drive(ctx, stage{1, c.Runs.Unjudged, c.Runs.Judged, c.judge}) })
-	c.drive(ctx, stage{c.Slots, c.Runs.Next, c.Runs.Ended, c.carryOut})
+	stages.Go(func() { c.drive(ctx, stage{1, c.Runs.Unjudged, c.Runs.JudgedRuns, c.judge}) })
+	c.drive(ctx, stage{c.Slots, c.Runs.Next, c.Runs.EndedRuns, c.carryOut})
 	stages.Wait()
 	return nil
 }
@@ -245,7 +239,7 @@ func (c *Clustering) leave(ctx context.Context, t *turns) error {
 			a.cancel()
 			continue
 		}
-		if err := c.Runs.Hide(ctx, t.over[run], run); err != nil {
+		if err := c.Runs.HideProgress(ctx, t.over[run], run); err != nil {
 			return err
 		}
 		delete(t.over, run)

@@ -230,8 +230,8 @@ func (o *clusteringFixture) Unjudged(_ context.Context, except []id.Run) (open [
 	return slices.CompactFunc(open, func(a, b OpenRun) bool { return a.Client == b.Client }), nil
 }
 
-// Judged implements [Runs].
-func (o *clusteringFixture) Judged(_ context.Context, runs map[id.Run]id.Client) (judged []id.Run, err error) {
+// JudgedRuns implements [Runs].
+func (o *clusteringFixture) JudgedRuns(_ context.Context, runs map[id.Run]id.Client) (judged []id.Run, err error) {
 	for _, e := range facts[event.ClusteringJudged](o) {
 		if _, asked := runs[e.Run]; asked {
 			judged = append(judged, e.Run)
@@ -253,17 +253,19 @@ func (o *clusteringFixture) endedRuns() (ended []id.Run) {
 	return ended
 }
 
-// Ended implements [Runs].
-func (o *clusteringFixture) Ended(_ context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
+// EndedRuns implements [Runs].
+func (o *clusteringFixture) EndedRuns(_ context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
 	ended := o.endedRuns()
 	return slices.DeleteFunc(slices.Collect(maps.Keys(runs)), func(r id.Run) bool { return !slices.Contains(ended, r) }), nil
 }
 
-// Show implements [Runs].
-func (o *clusteringFixture) Show(context.Context, id.Client, id.Run, RunProgress) error { return nil }
+// ShowProgress implements [Runs].
+func (o *clusteringFixture) ShowProgress(context.Context, id.Client, id.Run, string, float64, *int) error {
+	return nil
+}
 
-// Hide implements [Runs].
-func (o *clusteringFixture) Hide(context.Context, id.Client, id.Run) error { return nil }
+// HideProgress implements [Runs].
+func (o *clusteringFixture) HideProgress(context.Context, id.Client, id.Run) error { return nil }
 
 // Reached implements [Inputs].
 func (o *clusteringFixture) Reached(context.Context, id.Client, eventstore.Position) error {
@@ -829,7 +831,9 @@ func (q *quarantined) Next(_ context.Context, except []id.Run) ([]OpenRun, error
 	return slices.DeleteFunc(slices.Clone(q.open), func(r OpenRun) bool { return slices.Contains(except, r.Run) }), nil
 }
 
-func (q *quarantined) Ended(context.Context, map[id.Run]id.Client) ([]id.Run, error) { return nil, nil }
+func (q *quarantined) EndedRuns(context.Context, map[id.Run]id.Client) ([]id.Run, error) {
+	return nil, nil
+}
 
 // Folding what a run has recorded is outside of its attempts, whose panics fail it.
 func TestARunThatPanicsKeepsNoOtherFromItsTurn(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 // ModelledRuns is [Runs] by the read model.
 type ModelledRuns struct {
-	Model projections.Clusters
+	projections.Clusters
 	// NoneOpen and NoneUnjudged remember that no run is to be carried out, and none to be judged; nil:
 	// it is not remembered.
 	NoneOpen, NoneUnjudged *projector.NegativeCache
@@ -21,12 +21,12 @@ type ModelledRuns struct {
 
 // Next implements [Runs].
 func (r ModelledRuns) Next(ctx context.Context, except []id.Run) ([]OpenRun, error) {
-	return openRuns(ctx, r.NoneOpen, r.Model.OpenRuns, except)
+	return openRuns(ctx, r.NoneOpen, r.OpenRuns, except)
 }
 
 // Unjudged implements [Runs].
 func (r ModelledRuns) Unjudged(ctx context.Context, except []id.Run) ([]OpenRun, error) {
-	return openRuns(ctx, r.NoneUnjudged, r.Model.UnjudgedRuns, except)
+	return openRuns(ctx, r.NoneUnjudged, r.UnjudgedRuns, except)
 }
 
 func openRuns(ctx context.Context, none *projector.NegativeCache, find func(context.Context, []id.Run) ([]projections.OpenRun, error), except []id.Run) ([]OpenRun, error) {
@@ -45,26 +45,6 @@ func openRuns(ctx context.Context, none *projector.NegativeCache, find func(cont
 		return len(found) > 0, err
 	})
 	return open, err
-}
-
-// Ended implements [Runs].
-func (r ModelledRuns) Ended(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
-	return r.Model.EndedRuns(ctx, runs)
-}
-
-// Judged implements [Runs].
-func (r ModelledRuns) Judged(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error) {
-	return r.Model.JudgedRuns(ctx, runs)
-}
-
-// Show implements [Runs].
-func (r ModelledRuns) Show(ctx context.Context, client id.Client, run id.Run, p RunProgress) error {
-	return r.Model.ShowProgress(ctx, client, run, p.Phase, p.Share, p.ETASeconds)
-}
-
-// Hide implements [Runs].
-func (r ModelledRuns) Hide(ctx context.Context, client id.Client, run id.Run) error {
-	return r.Model.HideProgress(ctx, client, run)
 }
 
 // ModelledInputs is [Inputs] by the read models.

@@ -75,14 +75,14 @@ func (r *reporter) at(ctx context.Context, p phase, done float64) {
 	from, to := p.stretch()
 	r.phase, r.shown = p, now
 	r.share = max(r.share, from+(to-from)*min(done, 1)) // never back
-	shown := RunProgress{Phase: string(p), Share: r.share}
+	var etaSeconds *int
 	if r.share > 0.02 {
 		eta := int(now.Sub(r.began).Seconds()*(1-r.share)/r.share + 0.5)
-		shown.ETASeconds = &eta
+		etaSeconds = &eta
 	}
 	ctx, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
-	if err := r.Runs.Show(ctx, r.run.Client, r.run.Run, shown); err != nil && ctx.Err() == nil {
+	if err := r.Runs.ShowProgress(ctx, r.run.Client, r.run.Run, string(p), r.share, etaSeconds); err != nil && ctx.Err() == nil {
 		r.Logger.DebugContext(ctx, "progress not shown", "run", r.run.Run, "error", err)
 	}
 }
