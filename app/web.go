@@ -193,11 +193,17 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 	if err != nil {
 		return nil, err
 	}
-	var cursors, repeats, throttles [32]byte
-	for purpose, key := range map[string]*[32]byte{"list cursors": &cursors, "idempotency keys": &repeats, "throttles": &throttles} {
-		if *key, err = a.Vault.Index(ctx, "", purpose, ""); err != nil {
-			return nil, err
-		}
+	cursors, err := a.Vault.Index(ctx, "", "list cursors", "")
+	if err != nil {
+		return nil, err
+	}
+	repeats, err := a.Vault.Index(ctx, "", "idempotency keys", "")
+	if err != nil {
+		return nil, err
+	}
+	throttles, err := a.Vault.Index(ctx, "", "throttles", "")
+	if err != nil {
+		return nil, err
 	}
 	r := a.readers()
 	w := &web{
