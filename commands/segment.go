@@ -3,6 +3,7 @@ package commands
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"kindred/domain"
@@ -11,6 +12,7 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 )
 
 // Segment is a segment as it is after a command.
@@ -40,7 +42,7 @@ func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text stri
 // Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
 // segment_unknown, stale.
 func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segment, name, text *string) (Segment, error) {
-	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
+	changed, err := c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
 		if text == nil {
 			return s.Change(segment, name, nil, nil)
 		}
@@ -61,6 +63,10 @@ func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segm
 		}
 		return s.Change(segment, name, event.Private([]byte(*text)), refers)
 	})
+	if errors.Is(err, seal.ErrErased) { // it was retired meanwhile, and with it went the key of its rule
+		_, err = new(domain.Segments).Get(segment)
+	}
+	return changed, err
 }
 
 // RestoreSegment gives a segment that is not blocked any more its rule again, by which everybody

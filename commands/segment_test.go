@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -109,5 +110,52 @@ func TestASegmentIsChangedByWhoHasSeenItsLastChange(t *testing.T) {
 	}
 	if same, err := change("Adults", second); err != nil || same != second {
 		t.Errorf("a change to the same is answered with revision %d, %v, and the last one was %d", same, err, second)
+	}
+}
+
+// reading is a store that does something once it has read so many times.
+type reading struct {
+	eventstore.Store
+	left int
+	then func()
+}
+
+func (r *reading) ReadBack(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	records, err := r.Store.ReadBack(ctx, stream, from, limit)
+	if r.left--; r.left == 0 {
+		r.then()
+	}
+	return records, err
+}
+
+// Another process retires a segment at each moment of a change of its rule.
+func TestASegmentIsChangedAsItIsRetired(t *testing.T) {
+	for _, rule := range []string{"traits.age > 30", "traits.age > 18"} {
+		for reads := 1; ; reads++ {
+			w := newFixture(t)
+			w.Audiences = campaignsInLog{w}
+			_, call := w.client(t, "acme@example.com")
+			made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			retired := false
+			changing := w.process(&reading{w.store, reads, func() {
+				retired = true
+				if _, err := w.RetireSegment(t.Context(), call, made.ID); err != nil {
+					t.Error(err)
+				}
+			}}, w.keys)
+			_, err = changing.ChangeSegment(t.Context(), call, made.ID, nil, &rule)
+			if !retired {
+				if err != nil || reads < 3 {
+					t.Errorf("after %d reads: %v", reads-1, err)
+				}
+				break
+			}
+			if !fault.Is(err, "segment_unknown") && (err != nil || rule != "traits.age > 30") { // the rule that it had
+				t.Errorf("retired after %d reads: %v", reads, err)
+			}
+		}
 	}
 }
