@@ -217,6 +217,19 @@ func TestAnErasedUserIsGoneAtOnceAndCanComeBackManyTimes(t *testing.T) {
 	projectionstest.WantFault(t, "user_unknown", err)
 }
 
+func TestNobodyIsFoundOfAClientThatWasDeleted(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})
+	w.Create(w.Acme, "ada", `{}`)
+	if err := w.Reader.Vault.DestroyClient(t.Context(), w.Acme); err != nil {
+		t.Fatal(err)
+	}
+	w.Reader.Vault.Invalidate()
+	_, err := w.Users().Find(t.Context(), w.Acme, false, "ada")
+	projectionstest.WantFault(t, "user_unknown", err)
+}
+
 func TestAUserWhoseKeyIsDestroyedIsNotShownEvenBeforeTheErasureArrives(t *testing.T) {
 	t.Parallel()
 	w := projectionstest.New(t)

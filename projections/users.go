@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -300,6 +301,9 @@ WHERE u.client = $1 AND NOT u.erased AND u.id = (SELECT k.subject FROM subject_k
 // Faults: building, quarantined, stale, user_unknown.
 func (m Users) Find(ctx context.Context, client id.Client, eventual bool, external string) (id.User, error) {
 	lookup, err := m.Vault.Lookup(ctx, client, event.ExternalName, external)
+	if errors.Is(err, seal.ErrErased) { // with its client
+		return "", ErrUserUnknown()
+	}
 	if err != nil {
 		return "", err
 	}
