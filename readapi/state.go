@@ -195,7 +195,7 @@ func stateItems(ctx context.Context, s *travel.State, kind httpapi.StateKind, pa
 			return stateItem{httpapi.HistoryStateItem{APIKey: new(apiKeyBody(k))}, k.CreatedPosition, 0}
 		}), err
 	case httpapi.StateSegments:
-		found, err := segments.Model{Reader: s.Reader}.List(ctx, s.Client, true, page)
+		found, err := segments.Model{Reader: s.Reader}.ListAll(ctx, s.Client, true, page)
 		return each(found, func(g segments.Segment) stateItem {
 			return stateItem{httpapi.HistoryStateItem{Segment: pastSegment(g)}, g.CreatedPosition, 0}
 		}), err

@@ -64,6 +64,7 @@ func (m Model) OfUser(ctx context.Context, client id.Client, eventual bool, user
 	if err != nil {
 		return nil, err
 	}
+	segments = readable(segments)
 	found, ids := make([]SegmentOfUser, len(segments)), make(map[string]bool, len(segments))
 	for i, s := range segments {
 		found[i].Segment, ids[string(s.ID)] = s, true

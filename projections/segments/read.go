@@ -2,6 +2,7 @@ package segments
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,7 +72,7 @@ func (s *storedSegment) columns() []any {
 	return append(s.basics(), &s.Changed, &s.CreatedAt, &s.UpdatedAt, readmodel.Text(&s.CreatedPosition), &s.Members, &s.Ready, &s.Building, readmodel.Text(&s.Layer), &s.blocked)
 }
 
-// opened opens the rules of segments.
+// opened opens the rules of segments. That of one that was retired just now is empty.
 func (m Model) opened(ctx context.Context, client id.Client, stored []storedSegment) ([]Segment, error) {
 	segments := make([]Segment, len(stored))
 	for i, s := range stored {
@@ -91,9 +92,26 @@ func (m Model) opened(ctx context.Context, client id.Client, stored []storedSegm
 	return segments, nil
 }
 
-// List returns a page of segments.
+// List returns a page of segments, without those that were retired just now.
 // Faults: building, quarantined, stale.
 func (m Model) List(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Segment, error) {
+	return readmodel.Filled(page, nil, func(page readmodel.Page) (found []Segment, more bool, last eventstore.Position, err error) {
+		if found, err = m.ListAll(ctx, client, eventual, page); err != nil || len(found) == 0 {
+			return nil, false, "", err
+		}
+		more, last = len(found) == page.Limit, found[len(found)-1].CreatedPosition
+		return readable(found), more, last, nil
+	})
+}
+
+// readable leaves out segments whose key is destroyed already, and whose end is on its way here.
+func readable(found []Segment) []Segment {
+	return slices.DeleteFunc(found, func(s Segment) bool { return s.Rule == "" })
+}
+
+// ListAll is List of all, also of those whose key was destroyed since.
+// Faults: building, quarantined, stale.
+func (m Model) ListAll(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Segment, error) {
 	stored, err := readmodel.Query(ctx, m.Reader, m, client, eventual, listSegments, []any{string(page.After), page.Limit}, (*storedSegment).columns)
 	if err != nil {
 		return nil, err
@@ -117,7 +135,7 @@ func (m Model) Get(ctx context.Context, client id.Client, eventual bool, segment
 	if err != nil {
 		return Segment{}, err
 	}
-	return opened[0], nil
+	return readmodel.Only(readable(opened), nil, errSegmentUnknown())
 }
 
 // segmentProgress is how far a segment has come, for a follower of it.

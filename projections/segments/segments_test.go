@@ -945,6 +945,43 @@ func (w *segmentFixture) one(text string) id.Segment {
 	return segment
 }
 
+// Its key is destroyed before the read model hears of that.
+func TestASegmentThatIsRetiredIsNotShownWithoutItsRule(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	var made []id.Segment
+	for n, segment := range projectionstest.SegmentIDs[:3] {
+		w.Segment(w.Acme, event.SegmentDefined{Segment: segment, Name: "S", Rule: event.Private([]byte(`traits.a == 1`)), Refers: []id.Segment{}})
+		w.Segment(w.Acme, event.SegmentReady{Revision: int64(2 * n)})
+		made = append(made, segment)
+	}
+	user := w.Create(w.Acme, "ada", `{"a":1}`)
+	w.applyAtOnce()
+	if err := w.EventLog.Vault.Destroy(t.Context(), w.Acme, string(made[1])); err != nil {
+		t.Fatal(err)
+	}
+	names := func(found []segments.Segment) (ids []id.Segment) {
+		for _, s := range found {
+			ids = append(ids, s.ID)
+		}
+		return ids
+	}
+	left := []id.Segment{made[0], made[2]}
+	listed, err := w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 2}) // full, so that it has no end here
+	if got := names(listed); err != nil || !slices.Equal(got, left) {
+		t.Errorf("listed are %v, %v", got, err)
+	}
+	_, err = w.model.Get(t.Context(), w.Acme, true, made[1])
+	projectionstest.WantFault(t, "segment_unknown", err)
+	in, err := w.model.OfUser(t.Context(), w.Acme, true, user)
+	if err != nil || len(in) != 2 || in[0].ID != left[0] || in[1].ID != left[1] {
+		t.Errorf("the user is in %v, %v", in, err)
+	}
+	if all, err := w.model.ListAll(t.Context(), w.Acme, true, readmodel.Page{Limit: 5}); err != nil || len(all) != 3 || all[1].Rule != "" {
+		t.Errorf("all are %v, %v", all, err)
+	}
+}
+
 // Whose consent is recorded after its layer was retired, since it was on its way then, grants nothing.
 func TestNobodyGrantsALayerThatWasRetired(t *testing.T) {
 	t.Parallel()
