@@ -208,6 +208,31 @@ func TestImportsAndExportsEndWithTheirTokens(t *testing.T) {
 	})
 }
 
+// Its body has come whole, so that net/http watches the connection.
+func TestAnImportThatIsAppliedSaysThatItsTokenHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		follows := httpapi.NewFollows(func(context.Context, httpapi.Principal) (bool, error) { return true, nil }, time.Now)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		c := crowd{newEdge(t, func(o *httpapi.Options) {
+			o.Known, o.Follows = func(bearer string) id.Client { return id.Client(bearer) }, follows
+		}), t}
+		c.service.imports = func(ctx context.Context, body io.Reader) error {
+			if _, err := io.Copy(io.Discard, body); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return fmt.Errorf("apply: %w", ctx.Err())
+		}
+		_, answer := c.begin(client(0), "POST", users+"/import", slowLines, "3\r\n{}\n\r\n0\r\n\r\n")
+		synctest.Wait()
+		go follows.Run(ctx)
+		if status := <-answer; status != http.StatusUnauthorized {
+			t.Errorf("answered %d", status)
+		}
+	})
+}
+
 // Where the tokens of one client take long to look up, those of another are ended all the same.
 func TestOneClientsTokensKeepNobodyElsesFromEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -44,7 +44,8 @@ func (e *edge) guard(next http.Handler) http.Handler {
 			}
 			return
 		}
-		serve := func() {
+		serve := func(ctx context.Context) {
+			r := r.WithContext(ctx)
 			if x.call.IdempotencyKey != "" {
 				e.once(w.(*recorder), r, x, body, next)
 				return
@@ -53,11 +54,11 @@ func (e *edge) guard(next http.Handler) http.Handler {
 		}
 		switch {
 		case follows:
-			err = e.o.Follows.during(r.Context(), x.principal, func(ctx context.Context) { next.ServeHTTP(w, r.WithContext(ctx)) })
+			err = e.o.Follows.during(r.Context(), x.principal, serve)
 		case op.streams || x.call.Export:
-			err = e.streaming(r, x, serve)
+			err = e.streaming(r.Context(), x, serve)
 		default:
-			serve()
+			serve(r.Context())
 		}
 		if err != nil {
 			e.fail(w, r, err)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -17,8 +18,11 @@ const (
 	streamTotal = time.Hour // for the whole of it, or of an export
 )
 
-// streaming serves a request while it holds the place of a stream.
-func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
+// streaming serves a request while it holds the place of a stream. The context it is given ends
+// with its token.
+func (e *edge) streaming(ctx context.Context, x *exchange, serve func(context.Context)) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	s, conn := &stream{meter: meter{now: e.o.Now}, takes: x.op.streams}, http.NewResponseController(x.rec)
 	s.waits.deadline = conn.SetWriteDeadline
 	if s.takes {
@@ -26,13 +30,14 @@ func (e *edge) streaming(r *http.Request, x *exchange, serve func()) error {
 	}
 	defer s.waits.end()
 	s.holder = s.meter.holder(s.waits.cut)
-	return e.streams.during(r.Context(), x.client(), s.holder, func() error {
+	return e.streams.during(ctx, x.client(), s.holder, func() error {
 		x.rec.stream = s
 		defer e.o.Follows.watch(x.principal, func(why error) {
 			s.lost.Store(&why)
+			end(why)
 			s.waits.cut()
 		})()
-		serve()
+		serve(ctx)
 		if s.holder.Ended() {
 			e.streams.shed.Inc()
 		}

@@ -302,7 +302,7 @@ WHERE u.client = $1 AND NOT u.erased AND u.id = (SELECT k.subject FROM subject_k
 func (m Users) Find(ctx context.Context, client id.Client, eventual bool, external string) (id.User, error) {
 	lookup, err := m.Vault.Lookup(ctx, client, event.ExternalName, external)
 	if errors.Is(err, seal.ErrErased) { // with its client
-		return "", ErrUserUnknown()
+		return "", fault.UnknownUser()
 	}
 	if err != nil {
 		return "", err

@@ -135,7 +135,7 @@ func (m Model) Get(ctx context.Context, client id.Client, eventual bool, segment
 	if err != nil {
 		return Segment{}, err
 	}
-	return readmodel.Only(readable(opened), nil, errSegmentUnknown())
+	return readmodel.Only(readable(opened), nil, fault.UnknownSegment())
 }
 
 // segmentProgress is how far a segment has come, for a follower of it.
