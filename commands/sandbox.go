@@ -131,9 +131,13 @@ func (c *Commands) home(ctx context.Context, client id.Client) (id.Client, error
 	return opened.Parent, nil
 }
 
-// isMember says whether somebody can log in for a client.
+// isMember says whether somebody can log in for a client. It fails with
+// [eventstore.ErrDeleted] for a sandbox that is over.
 func (c *Commands) isMember(ctx context.Context, client id.Client, member id.Member) (bool, error) {
 	home, err := c.home(ctx, client)
+	if fault.Of(err, fault.Missing) {
+		return false, eventstore.ErrDeleted
+	}
 	if err != nil {
 		return false, err
 	}
