@@ -168,3 +168,24 @@ func TestNoOrderOfSlowCommandsAndSweepsLosesAnAddress(t *testing.T) {
 		}
 	}
 }
+
+// Two delete a sandbox at once, and whoever comes second finds it done.
+func TestNoOrderOfTwoDeletionsRefusesOne(t *testing.T) {
+	for seed := range uint64(50) {
+		w := newFixture(t)
+		_, call := w.client(t, "ada@example.com")
+		sandbox, err := w.CreateSandbox(t.Context(), call, "ci", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deletes := func(c *commands.Commands) {
+			if _, err := c.DeleteSandbox(t.Context(), call, sandbox.Sandbox); err != nil && !fault.Is(err, "sandbox_unknown") {
+				t.Errorf("order %d: %v", seed, err)
+			}
+		}
+		interleave(w, seed, []func(*commands.Commands){deletes, deletes})
+		if n := w.count(t, "client.deleted"); n != 1 {
+			t.Errorf("order %d: deleted %d times", seed, n)
+		}
+	}
+}

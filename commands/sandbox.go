@@ -85,10 +85,16 @@ func (c *Commands) EndSandbox(ctx context.Context, call Call, sandbox id.Client)
 	call.Causation = "" // as in OpenSandbox
 	inside := call
 	inside.Client = sandbox
-	ended, err := execute(ctx, c, inside, eventstore.SandboxStream(sandbox), false, c.last(inside),
-		func(s *domain.Sandbox, _ []eventstore.Recorded) ([]event.Event, error) {
-			return s.Delete(sandbox, call.Client), nil
-		})
+	deletes := func() (Outcome, error) {
+		return execute(ctx, c, inside, eventstore.SandboxStream(sandbox), false, c.last(inside),
+			func(s *domain.Sandbox, _ []eventstore.Recorded) ([]event.Event, error) {
+				return s.Delete(sandbox, call.Client), nil
+			})
+	}
+	ended, err := deletes()
+	if errors.Is(err, eventstore.ErrDeleted) { // by somebody else, since it was loaded: that is found now
+		ended, err = deletes()
+	}
 	if err != nil {
 		return Outcome{}, err
 	}
