@@ -24,7 +24,7 @@ func classify(ctx context.Context, err error) *fault.Fault {
 		return fault.New(fault.Unavailable, "read_too_slow", "Reading this took longer than %s.%s", readWithin, httpapi.Narrower(ctx)).After(time.Second)
 	case isUnavailable(err):
 		return fault.New(fault.Unavailable, "unavailable", "The service cannot answer just now. Please try again.").After(time.Second)
-	case errors.Is(err, eventstore.ErrDeleted):
+	case errors.Is(err, eventstore.ErrDeleted), errors.Is(err, seal.ErrDeleted):
 		return fault.New(fault.Unauthenticated, "invalid_token", "The access token is not valid any more: its client was deleted.")
 	case errors.Is(err, eventstore.ErrTooLarge):
 		return fault.New(fault.TooLarge, "too_large", "This is too large to be recorded.")

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"kindred/domain/fault"
+	"kindred/eventstore"
 	"kindred/eventstore/seal"
 	"kindred/postgres/pgtest"
 )
@@ -55,5 +56,18 @@ func TestAReadThatTakesTooLongIsTellingSo(t *testing.T) {
 	f := classify(t.Context(), fmt.Errorf("read history: %w", &pgconn.PgError{Code: "57014"}))
 	if f == nil || f.Code != "read_too_slow" || f.Kind != fault.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// Another process finds out by the keys that a sandbox was deleted, and is not to answer 500.
+func TestWhoeverMeetsTheKeysOfADeletedClientIsTold(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{eventstore.ErrDeleted, seal.ErrDeleted} {
+		if f := classify(t.Context(), fmt.Errorf("find a user: %w", err)); f == nil || f.Code != "invalid_token" || f.Kind != fault.Unauthenticated {
+			t.Errorf("%v is answered with %+v", err, f)
+		}
+	}
+	if f := classify(t.Context(), seal.ErrErased); f != nil {
+		t.Errorf("that a user was erased is answered with %+v", f)
 	}
 }

@@ -70,7 +70,7 @@ type Keys interface {
 	// had, and whose lookup no other subject has. It returns what is stored for
 	// each, in the order of keys: its own key, or else that of the subject that
 	// has its lookup. A subject may occur more than once; its first key counts. It fails
-	// with ErrErased where the root key of one's client was destroyed.
+	// with ErrDeleted, and stores none, where the root key of one's client was destroyed.
 	MakeSubjects(ctx context.Context, keys []SubjectKey) ([]SubjectKey, error)
 	// Destroy removes the key of a subject for good, and its lookup, which
 	// another may have then. It leaves a tombstone, also where there was no key.

@@ -28,8 +28,9 @@ const (
 )
 
 // Prepare makes the keys that the subjects lack, durably, before it returns.
-// It fails with ErrErased where the key of one was destroyed; then the others
-// may have been made all the same. Concurrent calls share statements.
+// It fails with ErrErased where the key of one was destroyed, and ErrDeleted where their
+// client's was; then the others may have been made all the same. Concurrent calls share
+// statements.
 func (v *Vault) Prepare(ctx context.Context, client id.Client, subjects ...string) error {
 	wanted := make([]Wanted, 0, len(subjects))
 	for _, subject := range slices.Compact(slices.Sorted(slices.Values(subjects))) {
@@ -77,6 +78,9 @@ func (v *Vault) PrepareEach(ctx context.Context, client id.Client, wanted []Want
 		return refused, nil
 	}
 	stored, err := v.group.Ask(ctx, missing)
+	if errors.Is(err, ErrDeleted) { // it may be another client that was: those of one round fail together
+		stored, err = v.keys.MakeSubjects(ctx, missing)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare: %w", err) // they may be stored all the same
 	}

@@ -230,7 +230,7 @@ func (v *Vault) makeRoot(ctx context.Context, kind Kind, client id.Client) (root
 // holdRoot keeps what the key table of a server said.
 func (v *Vault) holdRoot(row RootKey, server int64) (rootKey, error) {
 	if len(row.Wrapped) == 0 {
-		return rootKey{}, ErrErased
+		return rootKey{}, ErrDeleted
 	}
 	secret, err := v.unwrapRoot(row)
 	if err != nil {

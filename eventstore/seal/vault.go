@@ -28,6 +28,8 @@ import (
 var (
 	// ErrErased: the key was destroyed, or never made where it must exist.
 	ErrErased = errors.New("the key of what is sealed was destroyed")
+	// ErrDeleted: so were the keys of the client that everything of it is under.
+	ErrDeleted = fmt.Errorf("%w: its client was deleted", ErrErased)
 	// ErrRefused: the bytes were not sealed here: another place, another
 	// subject, another key, or damage.
 	ErrRefused = errors.New("a sealed field does not open in this place")

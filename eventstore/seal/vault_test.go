@@ -492,6 +492,34 @@ func TestConcurrentPreparesShareStatements(t *testing.T) {
 	})
 }
 
+// Keys of several clients are made in one statement. It fails for one that was deleted meanwhile.
+func TestAClientThatIsDeletedFailsNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := &countingKeys{Memory: keystest.NewMemory(), first: make(chan struct{})}
+		v := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
+		errs := map[id.Client]error{}
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		for _, client := range []id.Client{"cli_first", acme, "cli_bolt"} {
+			all.Go(func() {
+				err := v.Prepare(t.Context(), client, user)
+				mu.Lock()
+				defer mu.Unlock()
+				errs[client] = err
+			})
+			synctest.Wait() // the first runs, the others wait for the next statement
+		}
+		if _, err := keys.DestroyClient(t.Context(), acme); err != nil {
+			t.Fatal(err)
+		}
+		close(keys.first)
+		all.Wait()
+		if errs["cli_first"] != nil || errs["cli_bolt"] != nil || !errors.Is(errs[acme], seal.ErrDeleted) {
+			t.Errorf("%v", errs)
+		}
+	})
+}
+
 func TestABadNameSpoilsNobodysStatement(t *testing.T) {
 	v, _ := prepared(t)
 	for _, bad := range []string{"", "a\x00b", "\xff", strings.Repeat("x", 201)} {
@@ -615,7 +643,11 @@ func TestOfADeletedClientNothingOpensAndNothingIsMade(t *testing.T) {
 		"index":   func(v *seal.Vault) error { _, err := v.Index(t.Context(), acme, "user", "ada"); return err },
 	} {
 		for _, v := range []*seal.Vault{v, seal.New(keys, master(t, masterText("a", 1)), rand.Reader)} {
-			if err := attempt(v); !errors.Is(err, seal.ErrErased) {
+			want := seal.ErrDeleted
+			if name == "open" || name == "seal" { // the user's own key says so first
+				want = seal.ErrErased
+			}
+			if err := attempt(v); !errors.Is(err, want) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		}

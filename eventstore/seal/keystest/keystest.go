@@ -210,7 +210,7 @@ func (t fixture) destroyedClient() {
 			checkTombstone(t.T, got, err)
 		}
 		late := []seal.SubjectKey{{Client: bolt, Subject: "usr_late", WrappedKey: under("4", "b")}, {Client: acme, Subject: "usr_late", WrappedKey: under("5", "a")}}
-		if _, err := t.keys.MakeSubjects(t.Context(), late); !errors.Is(err, seal.ErrErased) {
+		if _, err := t.keys.MakeSubjects(t.Context(), late); !errors.Is(err, seal.ErrDeleted) {
 			t.Fatalf("a key of a client that was deleted: %v", err)
 		}
 		if _, err := t.keys.Subject(t.Context(), acme, "usr_late"); !errors.Is(err, seal.ErrNoKey) {

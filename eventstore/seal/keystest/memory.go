@@ -92,7 +92,7 @@ func (m *Memory) MakeSubjects(_ context.Context, keys []seal.SubjectKey) ([]seal
 		name := subjectName{key.Client, key.Subject}
 		_, there := m.subjects[name]
 		if root, is := m.roots[rootName{seal.ClientKey, key.Client}]; is && len(root.Wrapped) == 0 && !there {
-			return nil, seal.ErrErased
+			return nil, seal.ErrDeleted
 		}
 		if holder, taken := m.find(key.Client, key.Lookup); taken && !there {
 			stored[i] = holder

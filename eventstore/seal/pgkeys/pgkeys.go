@@ -189,7 +189,7 @@ func (k Keys) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal.
 				case "subject_keys_epoch":
 					err = fmt.Errorf("%w: %w", seal.ErrEpoch, err)
 				case "subject_keys_client":
-					err = fmt.Errorf("%w: %w", seal.ErrErased, err)
+					err = fmt.Errorf("%w: %w", seal.ErrDeleted, err)
 				}
 			}
 			return nil, fmt.Errorf("make keys: %w", err)
