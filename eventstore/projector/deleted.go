@@ -24,30 +24,58 @@ func forgets(p Projection) bool {
 	return model && !OptionsOf(p).KeepsDeleted
 }
 
+// over are clients that were deleted. What was on its way then may stand behind their last
+// event, and no read model has rows of it.
+type over map[id.Client]bool
+
+// limit: models | clients that were deleted, of which what was recorded later is passed over | {maxOver}, then none
+const maxOver = 10_000 // that is behind by moments
+
+func (o over) add(client id.Client) {
+	if len(o) >= maxOver {
+		clear(o)
+	}
+	o[client] = true
+}
+
 // applyForgetting applies a batch, and deletes the rows of each client at the place at
 // which it was deleted, or has it noted that they are to be.
 func applyForgetting(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, spending func(id.Client) Spend,
-	forget func(context.Context, pgx.Tx, id.Client) error,
+	forget func(context.Context, pgx.Tx, id.Client) error, gone over,
 ) error {
 	if !forgets(p) {
 		return apply(ctx, p, tx, log, batch, spending)
 	}
 	for len(batch) > 0 {
 		at := slices.IndexFunc(batch, func(r eventstore.Recorded) bool { return r.Type == clientDeleted })
-		if at < 0 {
-			return apply(ctx, p, tx, log, batch, spending)
+		before := batch
+		if at >= 0 {
+			before = batch[:at]
 		}
-		if at > 0 {
-			if err := apply(ctx, p, tx, log, batch[:at], spending); err != nil {
+		if before = gone.leaveOut(before); len(before) > 0 {
+			if err := apply(ctx, p, tx, log, before, spending); err != nil {
 				return err
 			}
+		}
+		if at < 0 {
+			return nil
 		}
 		if err := forget(ctx, tx, batch[at].Client); err != nil {
 			return fmt.Errorf("delete the rows of %s: %w", batch[at].Client, err)
 		}
+		gone.add(batch[at].Client)
 		batch = batch[at+1:]
 	}
 	return nil
+}
+
+// leaveOut returns a batch without what is of clients that were deleted.
+func (o over) leaveOut(batch []eventstore.Recorded) []eventstore.Recorded {
+	late := func(r eventstore.Recorded) bool { return o[r.Client] }
+	if len(o) == 0 || !slices.ContainsFunc(batch, late) {
+		return batch
+	}
+	return slices.DeleteFunc(slices.Clone(batch), late)
 }
 
 // A live model has a deleted client's rows deleted beside the others' events: nothing is

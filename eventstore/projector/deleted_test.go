@@ -131,3 +131,31 @@ func TestWhatIsBeingDeletedIsNotCompared(t *testing.T) {
 		t.Errorf("%+v, %v", checked, err)
 	}
 }
+
+// An append may be on its way as its client is deleted, and come to stand behind the client's last event.
+func TestWhatIsRecordedOfADeletedClientIsInNoReadModel(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	data, err := json.Marshal(map[string]any{"client_id": acme, "parent_id": bolt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.rename(t, acme, "goes")
+	w.append(t, acme, "client.deleted", 1, data)
+	w.passed(t, projector.ID(names{}), w.rename(t, acme, "late"))
+	testkit.Eventually(t, "the client's rows are deleted", func() bool { return w.one(t, `SELECT count(*) FROM deletions`) == 0 })
+	w.passed(t, projector.ID(names{}), w.rename(t, acme, "later"))
+	w.passed(t, projector.ID(names{}), w.rename(t, bolt, "stays"))
+	checked, err := w.builder().Verify(t.Context(), names{}, nil, func(d projector.Difference) { t.Errorf("%+v", d) })
+	if err != nil || checked.Rows != 1 {
+		t.Errorf("%+v, %v", checked, err)
+	}
+	if err := w.builder().Rebuild(t.Context(), names{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.one(t, `SELECT count(*) FROM names_2.renamings WHERE client = $1`, acme); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	w.complete(t, acme)
+}

@@ -142,7 +142,7 @@ func (a *applier) passes(ctx context.Context, tx pgx.Tx, it item, stopped bool) 
 // call applies a batch; a panic becomes an error.
 func (a *applier) call(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (err error) {
 	defer panics.Catch(&err)
-	return applyForgetting(ctx, a.projection, tx, a.Log, batch, a.spending, a.forget)
+	return applyForgetting(ctx, a.projection, tx, a.Log, batch, a.spending, a.forget, a.over)
 }
 
 // refused is an event that cannot be applied. It is left out, or its client stops

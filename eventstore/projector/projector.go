@@ -111,7 +111,7 @@ type PerClient interface {
 
 // Apply applies events to a projection of whichever kind.
 func Apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded) error {
-	return applyForgetting(ctx, p, tx, log, batch, unbounded, forgetAll)
+	return applyForgetting(ctx, p, tx, log, batch, unbounded, forgetAll, over{})
 }
 
 func apply(ctx context.Context, p Projection, tx pgx.Tx, log *eventstore.Log, batch []eventstore.Recorded, spending func(id.Client) Spend) error {

@@ -348,6 +348,7 @@ type applier struct {
 	leftOut      int                                            // events, of all clients
 	spending     func(id.Client) Spend                          // counts what a PerClient does
 	forget       func(context.Context, pgx.Tx, id.Client) error // deletes a deleted client's rows, or notes that
+	over         over                                           // clients that were deleted, of whom nothing more is applied
 	timeouts     int                                            // that the next transaction may take; 0: 1
 	throttle     *throttle                                      // in bulk
 }
@@ -373,7 +374,7 @@ func newApplier(r *Runner, p Projection, projectionID string, l lease) applier {
 	}
 	return applier{
 		Runner: r, projection: p, projectionID: projectionID, lease: l, start: start,
-		skip: map[id.Client]bool{}, spending: unbounded, forget: forgetAll, throttle: newThrottle(r.Pool),
+		skip: map[id.Client]bool{}, spending: unbounded, forget: forgetAll, over: over{}, throttle: newThrottle(r.Pool),
 	}
 }
 
