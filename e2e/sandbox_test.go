@@ -295,7 +295,7 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	}
 }
 
-// What is on its way as the sandbox is deleted is made and destroyed with it, or refused.
+// What is on its way as the sandbox is deleted, by several at once, is made and destroyed with it, or refused.
 func TestASandboxIsDeletedAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	for log, node := range map[string]func(testing.TB) esdbtest.Node{"in the database": nil, "on an event store": esdbtest.StartNode} {
@@ -305,8 +305,9 @@ func TestASandboxIsDeletedAsItIsWritten(t *testing.T) {
 			if node != nil {
 				keeps = onEventStore(t, node(t))
 			}
-			s := keepContract(t, keeps)
-			owner := s.signUp()
+			first := keepContract(t, keeps)
+			both := []*service{first, keepContract(t, replicaOf(first), impatient)}
+			owner := first.signUp()
 			made := owner.createSandbox("ci")
 			in := owner.inside(made)
 			var created atomic.Int64
@@ -314,7 +315,7 @@ func TestASandboxIsDeletedAsItIsWritten(t *testing.T) {
 			for w := range 16 {
 				writing.Go(func() {
 					for n := range 1_000 {
-						got := in.send("POST", "/api/v1/users", map[string]any{"external_id": fmt.Sprint(w, " ", n)})
+						got := in.at(both[w%2]).send("POST", "/api/v1/users", map[string]any{"external_id": fmt.Sprint(w, " ", n)})
 						if got.Status != http.StatusCreated {
 							wantProblem(t, http.StatusUnauthorized, "invalid_token", got)
 							return
@@ -325,10 +326,16 @@ func TestASandboxIsDeletedAsItIsWritten(t *testing.T) {
 				})
 			}
 			testkit.Eventually(t, "users are written", func() bool { return created.Load() > 300 })
-			wantDone(t, owner.sendTo("DELETE", "/sandboxes/"+string(made.ID), nil))
+			for _, deleted := range together(4, func(i int) answer {
+				return owner.at(both[i%2]).sendTo("DELETE", "/sandboxes/"+string(made.ID), nil)
+			}) {
+				if deleted.Status != http.StatusNoContent {
+					wantProblem(t, http.StatusNotFound, "sandbox_unknown", deleted)
+				}
+			}
 			writing.Wait()
 			var left int
-			if err := s.database().QueryRow(t.Context(), `SELECT count(*) FROM subject_keys WHERE client = $1 AND wrapped IS NOT NULL`, string(made.ID)).Scan(&left); err != nil || left != 0 {
+			if err := first.database().QueryRow(t.Context(), `SELECT count(*) FROM subject_keys WHERE client = $1 AND wrapped IS NOT NULL`, string(made.ID)).Scan(&left); err != nil || left != 0 {
 				t.Errorf("%d keys are left, %v", left, err)
 			}
 		})
