@@ -128,11 +128,15 @@ func (l line) rule(kind kindred.TraitType) string {
 		keys = strings.Split(l.Trait, ".")
 	}
 	at := reference(keys)
-	value := quoted(l.Value)
-	_, beyond := strconv.ParseFloat(l.Value, 64)
+	text, number := quoted(l.Value), l.Value
+	if amounts.MatchString(number) {
+		number = strings.ReplaceAll(number, ",", "") // of thousands
+	}
+	value := text
+	_, beyond := strconv.ParseFloat(number, 64)
 	switch {
-	case (kind == kindred.TraitTypeNumber || kind == "") && plainNumber.MatchString(l.Value) && beyond == nil:
-		if value = l.Value; len(strings.TrimLeft(value, "-")) > 18 && !strings.Contains(value, ".") {
+	case (kind == kindred.TraitTypeNumber || kind == "") && plainNumber.MatchString(number) && beyond == nil:
+		if value = number; len(strings.TrimLeft(value, "-")) > 18 && !strings.Contains(value, ".") {
 			value += ".0" // as rules take whole numbers of more digits
 		}
 	case kind == kindred.TraitTypeBool && (l.Value == "true" || l.Value == "false"):
@@ -146,9 +150,12 @@ func (l line) rule(kind kindred.TraitType) string {
 	case "under":
 		return at + " < " + value
 	case "has":
+		if kind == kindred.TraitTypeCategory {
+			return at + ".contains(" + text + ")" // nothing is in what is one text
+		}
 		return value + " in " + at
 	case "within":
-		return "within(" + at + ", " + value + ")"
+		return "within(" + at + ", " + text + ")" // a span, such as 30d
 	case "there":
 		return "has(" + at + ")"
 	}
