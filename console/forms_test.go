@@ -185,7 +185,7 @@ func TestWhatIsLookedForIsRefusedAtItsField(t *testing.T) {
 		return refusal{Status: http.StatusUnprocessableEntity, Code: "invalid", Errors: []kindred.FieldError{{Pointer: pointer, Detail: "must have less"}}}
 	}
 	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
-		"/api/v1/traits": kindred.TraitSchema{}, "/api/v1/users?external_id=long&limit=50": tooLong("external_id"), "/api/v1/users?ids=usr_long&limit=50": tooLong("ids/0"),
+		"/api/v1/traits": kindred.TraitSchema{}, "/api/v1/users?external_id=long&limit=50": tooLong("external_id"), "/api/v1/users?external_id=usr_long&limit=50": tooLong("external_id"),
 		"/api/v1/clients/cli_1/history?actor=long&data=false&limit=50&order=desc": tooLong("actor"),
 	})
 	for path, field := range map[string]string{

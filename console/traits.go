@@ -120,7 +120,7 @@ func (p *page) tryTrait() error {
 	if who == "" {
 		return p.again(invalid("user_id", say("traits.whose_matches_type_the")), list)
 	}
-	if !strings.HasPrefix(who, "usr_") && !strings.HasPrefix(who, "ext:") {
+	if !givenID.MatchString(who) && !strings.HasPrefix(who, "ext:") {
 		who = "ext:" + who
 	}
 	found, err := p.api.Traits.Preview(p.r.Context(), kindred.TraitsPreview{
