@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -84,7 +85,7 @@ func (p *page) download(target, accept, name string) error {
 		refused.RetryAfter = time.Duration(seconds) * time.Second
 		return &refused
 	}
-	p.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	p.w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	return p.pass(resp)
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -378,6 +379,7 @@ func TestADownloadThatIsRefusedIsAPage(t *testing.T) {
 	busy := refusal{Status: http.StatusServiceUnavailable, Code: "overloaded", Detail: "Too much is going on."}
 	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
 		"/api/v1/segments/seg_1/members?": busy, "/api/v1/clients/cli_1/history?": busy, "/api/v1/segments/seg_2/members?": kindred.SegmentMemberList{},
+		"/api/v1/segments/seg_1": kindred.Segment{ID: "seg_1"}, "/api/v1/segments/seg_2": kindred.Segment{ID: "seg_2"},
 	})
 	for path, want := range map[string]int{"segments/seg_1/members.csv": 503, "history.ndjson": 503, "segments/seg_2/members.csv": 200} {
 		r := httptest.NewRequest(http.MethodGet, Path+path, nil)
@@ -387,6 +389,22 @@ func TestADownloadThatIsRefusedIsAPage(t *testing.T) {
 		file, page := w.Header().Get("Content-Disposition") != "", strings.Contains(w.Body.String(), "Too much is going on.</p>")
 		if w.Code != want || file != (want == http.StatusOK) || page == file {
 			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+// Who compares segments has a file of each, and knows which is which, whatever they are called.
+func TestTheMembersOfASegmentAreAFileOfItsName(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Pros", `"Grown-up"; filename=x`, "مشتركون 🎷", "a\\b/c"} {
+		world := base(kindred.RoleViewer, "Acme", "read").plus(made{"/api/v1/segments/seg_1": kindred.Segment{ID: "seg_1", Name: name}})
+		r := httptest.NewRequest(http.MethodGet, Path+"segments/seg_1/members.csv", nil)
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		w := httptest.NewRecorder()
+		pagesOf(t).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
+		kind, said, err := mime.ParseMediaType(w.Header().Get("Content-Disposition"))
+		if err != nil || kind != "attachment" || said["filename"] != "members of "+name+".csv" || w.Code != http.StatusOK {
+			t.Errorf("%s: %d %v %v", name, w.Code, w.Header(), err)
 		}
 	}
 }

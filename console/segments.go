@@ -157,9 +157,13 @@ func plainDay(day string) string {
 	return t.Format("2 Jan")
 }
 
-// downloadMembers passes on the members of a segment as CSV.
+// downloadMembers passes on the members of a segment as CSV, in a file of its name.
 func (p *page) downloadMembers() error {
-	return p.download("/api/v1/segments/"+url.PathEscape(p.r.PathValue("id"))+"/members", "text/csv", "members.csv")
+	segment, err := p.api.Segments.Get(p.r.Context(), p.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return p.download("/api/v1/segments/"+url.PathEscape(segment.ID)+"/members", "text/csv", say("segment.file", segment.Name))
 }
 
 func (p *page) changeSegment() error {
