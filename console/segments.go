@@ -172,7 +172,7 @@ func (p *page) changeSegment() error {
 	if err != nil {
 		return err
 	}
-	change := kindred.SegmentUpdate{Name: p.optional("name")}
+	change := kindred.SegmentUpdate{Name: new(p.form("name"))}
 	if rule := p.form("rule"); rule != before.Rule {
 		change.Rule = &rule // the same one would judge everyone anew for nothing
 	}

@@ -142,7 +142,7 @@ func (p *page) changeLayer() error {
 	if text := p.form("match_rule"); text != "" {
 		always = kindred.Value(text)
 	}
-	change := kindred.ConsentLayerChange{Name: p.optional("name"), MatchRule: always}
+	change := kindred.ConsentLayerChange{Name: new(p.form("name")), MatchRule: always}
 	before, err := p.api.Consent.GetLayer(p.r.Context(), p.changed)
 	if err != nil {
 		return p.again(err, p.settings)
