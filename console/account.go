@@ -21,7 +21,23 @@ func (p *page) account() error {
 	if err != nil {
 		return err
 	}
-	return p.show("account", "Account", say("titles.account"), map[string]any{"Sessions": sessions})
+	var members map[string]*kindred.Member
+	if p.who.Admin() { // who sees the sessions of all
+		if members, err = p.members(); err != nil {
+			return err
+		}
+	}
+	return p.show("account", "Account", say("titles.account"), map[string]any{"Sessions": sessions, "Members": members})
+}
+
+// members are those of the client by their ids.
+func (p *page) members() (map[string]*kindred.Member, error) {
+	all, _, err := collect(p.api.Members.List(p.r.Context(), kindred.ListMembersParams{}), allOf)
+	members := map[string]*kindred.Member{}
+	for i := range all {
+		members[all[i].ID] = &all[i]
+	}
+	return members, err
 }
 
 func (p *page) endSession() error {

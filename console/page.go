@@ -471,5 +471,8 @@ func (i identity) Write() bool { return i.has("write") }
 // Hooks says whether a page shows what changes endpoints.
 func (i identity) Hooks() bool { return i.has("webhooks") }
 
+// Owner says whether a page shows what only owners may do: add, remove and sign out owners.
+func (i identity) Owner() bool { return i.Role == string(kindred.RoleOwner) }
+
 // Admin says whether a page shows what only admins may do.
 func (i identity) Admin() bool { return i.has("admin") }

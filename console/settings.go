@@ -11,8 +11,14 @@ import (
 	kindred "kindred/sdk/go"
 )
 
-// roles of members, the least first.
-var roles = []kindred.Role{kindred.RoleViewer, kindred.RoleAuditor, kindred.RoleAdmin, kindred.RoleOwner}
+// roles are those that somebody may give members, the least first.
+func (p *page) roles() []kindred.Role {
+	all := []kindred.Role{kindred.RoleViewer, kindred.RoleAuditor, kindred.RoleAdmin}
+	if p.who.Owner() {
+		all = append(all, kindred.RoleOwner)
+	}
+	return all
+}
 
 func (p *page) settings() error {
 	ctx := p.r.Context()
@@ -55,7 +61,7 @@ func (p *page) settings() error {
 	}
 	return p.show("settings", "Settings", say("titles.settings"), map[string]any{
 		"Sandboxes": sandboxes, "Suggested": suggested(schema), "Changed": p.changed, "ETags": etags, "Granted": p.granted,
-		"Client": client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": roles,
+		"Client": client, "Members": members, "More": more, "Layers": layers, "Projections": models.Data, "Roles": p.roles(),
 	})
 }
 

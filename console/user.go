@@ -156,9 +156,8 @@ func (p *page) campaignNames(feed []kindred.FeedItem) map[string]string {
 	return names
 }
 
-// called are the own ids of those whom a timeline names, and the addresses of the members
-// who did something.
-func (p *page) called(entries []kindred.TimelineEntry) (names, actors map[string]string, err error) {
+// called are the own ids of those whom a timeline names, and the members of whom some did something.
+func (p *page) called(entries []kindred.TimelineEntry) (names map[string]string, actors map[string]*kindred.Member, err error) {
 	var users []string
 	member := false
 	for _, e := range entries {
@@ -170,11 +169,7 @@ func (p *page) called(entries []kindred.TimelineEntry) (names, actors map[string
 	if names, err = p.ownIDs(users); err != nil || !member {
 		return names, nil, err
 	}
-	members, _, err := collect(p.api.Members.List(p.r.Context(), kindred.ListMembersParams{}), allOf)
-	actors = map[string]string{}
-	for _, m := range members {
-		actors[m.ID] = m.Email
-	}
+	actors, err = p.members()
 	return names, actors, err
 }
 
