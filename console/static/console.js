@@ -21,9 +21,14 @@ if (navigator.clipboard) for (const sample of document.querySelectorAll("pre, .s
   sample.after(button);
 }
 
-// A form that was refused begins at what is wrong in it.
+// A form that was refused begins at what is wrong in it, and another page at what was done, or why it was not.
 for (const wrong of document.querySelectorAll(".wrong")) wrong.closest("label, fieldset")?.querySelector("input, select, textarea")?.setAttribute("aria-invalid", "true");
-document.querySelector("[aria-invalid]")?.focus();
+const invalid = document.querySelector("[aria-invalid]"), told = document.querySelector("main > :is([role=alert], [role=status])");
+if (invalid) invalid.focus();
+else if (told && !document.querySelector("[autofocus]")) { // screen readers read out what is focused, not what a page begins with
+  told.tabIndex = -1;
+  told.focus();
+}
 
 // Forms are sent once. Nothing tells that a reader stops one that loads, so its buttons rest for 10 s.
 for (const form of document.querySelectorAll("form[method=post]")) form.addEventListener("submit", () => {
