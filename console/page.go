@@ -63,6 +63,7 @@ type Problem struct {
 
 	Again url.Values // the form that was refused only for now: sent again, it takes effect once
 	Anew  bool       // who sent it signs in first
+	Look  bool       // the page that was asked for may be there by now
 	Done  *progress  // of what the form asked for, where that is under way
 }
 
@@ -228,8 +229,12 @@ func (p *page) fail(err error) {
 }
 
 func (p *page) problem(what *Problem) {
-	if what.Status == http.StatusServiceUnavailable || what.Status == http.StatusTooManyRequests {
+	switch what.Status {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		what.Again = p.typed()
+		fallthrough
+	case http.StatusBadGateway:
+		what.Look = p.r.Method == http.MethodGet
 	}
 	if what.RetryAfter > 0 {
 		p.w.Header().Set("Retry-After", strconv.Itoa(int(what.RetryAfter/time.Second)))
