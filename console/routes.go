@@ -1,11 +1,22 @@
 package console
 
-import "net/http"
+import (
+	"net/http"
+	"path"
+	"strings"
+)
 
 // route says which page answers what. What follows a page's path names what is done there.
 func (s *Console) route() {
-	get := func(path string, do func(*page) error) { s.mux.Handle("GET "+Path+path, s.handle(do)) }
-	post := func(path string, do func(*page) error) { s.mux.Handle("POST "+Path+path, s.handle(do)) }
+	shown, sent := map[string]bool{}, []string{}
+	get := func(path string, do func(*page) error) {
+		shown[path] = true
+		s.mux.Handle("GET "+Path+path, s.handle(do))
+	}
+	post := func(path string, do func(*page) error) {
+		sent = append(sent, path)
+		s.mux.Handle("POST "+Path+path, s.handle(do))
+	}
 
 	s.mux.Handle("GET "+Path+"sign-in", s.open((*page).showSignIn))
 	s.mux.Handle("POST "+Path+"sign-in", s.open((*page).doSignIn))
@@ -87,8 +98,34 @@ func (s *Console) route() {
 	post("account/password", (*page).changePassword)
 	post("account/sessions/{id}/end", (*page).endSession)
 
+	// A form that was refused is shown where it was sent to. Whoever asks for that address, as a part does that is read
+	// again, is led to the page of the form.
+	s.mux.HandleFunc("GET "+Path+"runs", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, Path+"clusters?"+r.URL.RawQuery, http.StatusSeeOther) //nolint:gosec // within the console
+	})
+	for _, to := range sent {
+		if to != "runs" && !shown[to] {
+			s.mux.HandleFunc("GET "+Path+to, leadUp(to, shown))
+		}
+	}
+
 	s.mux.HandleFunc("GET "+Path+"static/", s.serveAsset)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusNotFound, say("problem.there_is_no_such"), say("problem.it_may_have_been"))
 	})
+}
+
+// leadUp leads to the nearest page above the address of a form, or to the overview.
+func leadUp(to string, shown map[string]bool) http.HandlerFunc {
+	up := 0
+	for ; !shown[to] && to != "."; up++ {
+		to = path.Dir(to)
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		at := strings.TrimPrefix(r.URL.EscapedPath(), Path)
+		for range up {
+			at = path.Dir(at)
+		}
+		http.Redirect(w, r, Path+strings.TrimPrefix(at, "."), http.StatusSeeOther) //nolint:gosec // within the console
+	}
 }

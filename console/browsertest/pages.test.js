@@ -349,6 +349,24 @@ test("the buttons of a form rest once it is sent, and can be pressed again after
   await close();
 });
 
+test("what was done or refused is in the title or focused, and a page that was refused stays live", async () => {
+  const { page, hand, close } = await opened(full.account);
+  const focused = () => page.evaluate(() => document.activeElement.name ?? document.activeElement.innerText);
+  await hand.open(`webhooks/${full.hook.id}`);
+  await hand.send("/remove", { confirm: "no" });
+  assert.match(await page.title(), /^Some of this is not valid · http/);
+  assert.equal(await focused(), "confirm");
+  for (let i = 0; i < 2; i++) await page.waitForResponse((answer) => answer.request().resourceType() === "fetch" && answer.ok());
+  assert.equal(await page.locator("[data-tail]").textContent(), "live");
+  await hand.send(`/webhooks/${full.hook.id}`, {}, "button[value=paused]");
+  assert.equal(await focused(), "Paused.");
+  await hand.send(`/webhooks/${full.hook.id}`, {}, "button[value=active]");
+  await hand.open("developers");
+  await page.goto(`${url}/console/developers/keys`); // as from the address bar, after a form that was refused
+  assert.equal(hand.path(), "/console/developers");
+  await close();
+});
+
 test("a reader's zone is told where the one before begins with its name", async () => {
   const context = await browser.newContext({ timezoneId: "Etc/GMT+1" });
   await context.addCookies([{ name: "kindred-zone", value: "Etc/GMT+10", domain: new URL(url).hostname, path: "/console/" }]);
