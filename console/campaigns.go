@@ -73,12 +73,18 @@ func (p *page) typedSpan(name string, unit time.Duration, most int64, shown *int
 	return seconds, err
 }
 
+// largestBudget is the API's, in minor units, of which a form has none.
+const largestBudget = 1<<53 - 1
+
 // typedCampaign reads the form of a campaign that is before, or of a new one.
 func (p *page) typedCampaign(before kindred.Campaign) (c kindred.CampaignChange, err error) {
 	currency := p.form("currency")
 	budget, ok := minor(p.form("budget_minor"), currency)
 	if !ok || budget == 0 {
 		return c, invalid("budget_minor", say("campaign.this_must_be_an"))
+	}
+	if budget > largestBudget {
+		return c, invalid("budget_minor", say("campaign.at_most", money(largestBudget, currency)))
 	}
 	audience := kindred.AudienceAll
 	if ids := p.r.Form["cluster_ids"]; len(ids) > 0 {
@@ -88,6 +94,9 @@ func (p *page) typedCampaign(before kindred.Campaign) (c kindred.CampaignChange,
 		return c, err
 	}
 	if c.Segments != nil {
+		if c.ClusterIDs != nil {
+			return c, invalid("cluster_ids", say("campaign.clusters_or_segments"))
+		}
 		audience = kindred.AudienceSegments
 	}
 	c.Name, c.BudgetMinor, c.Currency, c.Audience = new(p.form("name")), &budget, &currency, &audience

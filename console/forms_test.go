@@ -313,3 +313,101 @@ func TestTheFormOfALayerPartsNoPath(t *testing.T) {
 		t.Errorf("it may read %v", paths)
 	}
 }
+
+// A campaign's budget is bounded in the currency that was typed, and what the API says of one field names others as the form
+// does.
+func TestTheFormOfACampaignIsRefusedInItsOwnWords(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/campaigns": refusal{Status: http.StatusUnprocessableEntity, Code: "invalid", Errors: []kindred.FieldError{
+		{Pointer: "/ends_at", Detail: "must be after starts_at"}, {Pointer: "/frequency_window_seconds", Detail: "needs a frequency_cap, whatever some_other is"},
+	}}})
+	form := url.Values{"name": {"Spring"}, "currency": {"EUR"}, "budget_minor": {"99999999999999"}}
+	page := rendered(t, pagesOf(t), base(kindred.RoleOwner, "Acme", "admin"), http.MethodPost, "campaigns", form.Encode())
+	if !strings.Contains(page, "EUR 90,071,992,547,409.91 at most") {
+		t.Error(page)
+	}
+	form.Set("budget_minor", "10")
+	form["cluster_ids"], form["segments"] = []string{"clu_1"}, []string{"any_of seg_1"}
+	page = rendered(t, pagesOf(t), base(kindred.RoleOwner, "Acme", "admin"), http.MethodPost, "campaigns", form.Encode())
+	if !strings.Contains(page, "Choose clusters or segments, not both.") {
+		t.Error(page)
+	}
+	form.Del("segments")
+	page = rendered(t, pagesOf(t), world, http.MethodPost, "campaigns", form.Encode()) // whose list is refused alike
+	for _, want := range []string{"must be after “Starts”", "needs a “Times to one user”, whatever some_other is"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("it lacks %q: %s", want, page)
+		}
+	}
+}
+
+// A form that was refused stands at its own address, of which a browser asks again by GET: as one goes there from the address
+// bar, and as a part that changes by itself is read.
+func TestTheAddressOfAFormLeadsToItsPage(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("routes.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, leads := pagesOf(t), map[string]string{}
+	for _, route := range regexp.MustCompile(`\b(?:post|get)\("([^"]+)"`).FindAllStringSubmatch(string(source), -1) {
+		at := strings.ReplaceAll(route[1], "{$}", "")
+		got, _, _ := strings.Cut(rendered(t, pages, base(kindred.RoleOwner, "Acme", "admin"), http.MethodGet, at+"?layer=lay_1", ""), "\n")
+		if to, led := strings.CutPrefix(got, "303 "+Path); led {
+			leads[at] = to
+		} else if strings.HasPrefix(route[0], "post") && strings.HasPrefix(got, "405 ") {
+			t.Errorf("%s answers %s", at, got)
+		}
+	}
+	for at, want := range map[string]string{
+		"users/import/preview": "users", "users/{id}/erase": "users/%7Bid%7D", "webhooks/{id}/{action}": "webhooks/%7Bid%7D", "settings/members/{id}/remove": "settings",
+		"webhooks/{id}/deliveries/{delivery}/redeliver": "webhooks/%7Bid%7D/deliveries/%7Bdelivery%7D", "developers/keys": "developers", "runs": "clusters?layer=lay_1", "leave-sandbox": "",
+	} {
+		if got, led := leads[at]; !led || got != want {
+			t.Errorf("%s leads to %q, not %q", at, got, want)
+		}
+	}
+	if len(leads) < 25 {
+		t.Errorf("only %d forms lead to a page: %v", len(leads), leads)
+	}
+}
+
+// A name of blanks is told to the API, which refuses it: left out of the change, it would be "Saved." and stay as it was.
+func TestANameOfBlanksIsNotLeftOut(t *testing.T) {
+	t.Parallel()
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/segments/seg_1": kindred.Segment{ID: "seg_1", Name: "Pros", Rule: "true"}, "/api/v1/projections": kindred.ProjectionList{},
+		"/api/v1/consent_layers": list([]kindred.ConsentLayer{{ID: "lay_1", Name: "Offers"}}), "/api/v1/consent_layers/lay_1": kindred.ConsentLayer{ID: "lay_1", Name: "Offers"},
+	})
+	for _, change := range []map[string]any{
+		sentBack(t, world, "segments/seg_1", "rule", url.Values{"name": {"  "}}),
+		sentTo(t, world, "settings", "settings/layers/lay_1", "trait_paths", url.Values{"name": {"  "}}),
+	} {
+		if name, there := change["name"]; !there || name != "" {
+			t.Errorf("the change is %v", change)
+		}
+	}
+}
+
+// Only owners add, remove and sign out owners: others are not offered it.
+func TestAnAdminIsOfferedNothingOfOwners(t *testing.T) {
+	t.Parallel()
+	for role, want := range map[kindred.Role]bool{kindred.RoleAdmin: false, kindred.RoleOwner: true} {
+		world := base(role, "Acme", "admin").plus(made{
+			"/api/v1/projections":            kindred.ProjectionList{},
+			"/api/v1/clients/cli_1/members":  list([]kindred.Member{{ID: "mem_1", Email: "ada@example.com", Role: role}, {ID: "mem_2", Email: "bob@example.com", Role: kindred.RoleOwner}}),
+			"/api/v1/clients/cli_1/sessions": list([]kindred.Session{{ID: "ses_1", MemberID: "mem_1", Current: true}, {ID: "ses_2", MemberID: "mem_2"}}),
+		})
+		settings, account := rendered(t, pagesOf(t), world, http.MethodGet, "settings", ""), rendered(t, pagesOf(t), world, http.MethodGet, "account", "")
+		for what, offered := range map[string]bool{
+			"the role": strings.Contains(settings, "<option>owner</option>"), "to remove": strings.Contains(settings, "members/mem_2/remove"), "to sign out": strings.Contains(account, "sessions/ses_2/end"),
+		} {
+			if offered != want {
+				t.Errorf("%s of an owner is offered to an %s: %t", what, role, offered)
+			}
+		}
+		if !strings.Contains(account, "bob@example.com") {
+			t.Error("a session does not say whose it is")
+		}
+	}
+}

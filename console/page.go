@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,8 +150,25 @@ func problemOf(err error) *Problem {
 	}
 	return &Problem{
 		Status: refused.Status, Title: title, Detail: detail, RequestID: refused.RequestID,
-		Fields: refused.Errors, RetryAfter: refused.RetryAfter, Code: refused.Code,
+		Fields: asLabelled(refused.Errors), RetryAfter: refused.RetryAfter, Code: refused.Code,
 	}
+}
+
+// apiNames are those of fields of the API in what it says of another field.
+var apiNames = regexp.MustCompile(`\b[a-z]+(?:_[a-z]+)+\b`)
+
+// asLabelled are mistakes that name other fields as forms do.
+func asLabelled(wrong []kindred.FieldError) []kindred.FieldError {
+	wrong = slices.Clone(wrong)
+	for i := range wrong {
+		wrong[i].Detail = apiNames.ReplaceAllStringFunc(wrong[i].Detail, func(name string) string {
+			if text := labels[name]; text != "" {
+				return "“" + text + "”"
+			}
+			return name
+		})
+	}
+	return wrong
 }
 
 // handle serves a page to those who are signed in; others sign in first. What a page
