@@ -595,33 +595,23 @@ func TestWhoIsRemovedWhileMakingAKeyLeavesNone(t *testing.T) {
 
 // Another process deletes a sandbox at each moment at which an API key of it is made.
 func TestAKeyIsMadeAsItsSandboxIsDeleted(t *testing.T) {
-	for reads := 1; ; reads++ {
-		w := newFixture(t)
-		_, call := w.client(t, "acme@example.com")
+	atEachRead(t, func(w *fixture, call commands.Call) (func(*commands.Commands) error, func() error) {
 		made, err := w.CreateSandbox(t.Context(), call, "ci", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		deleted := false
-		making := w.process(&reading{w.store, reads, func() {
-			deleted = true
-			if _, err := w.DeleteSandbox(t.Context(), call, made.Sandbox); err != nil {
-				t.Error(err)
-			}
-		}}, w.keys)
 		inside := call
 		inside.Client = made.Sandbox
-		_, err = making.IssueAPIKey(t.Context(), inside, commands.IssueAPIKey{Name: "server"})
-		if !deleted {
-			if err != nil || reads < 3 {
-				t.Errorf("after %d reads: %v", reads-1, err)
+		return func(c *commands.Commands) error {
+				_, err := c.IssueAPIKey(t.Context(), inside, commands.IssueAPIKey{Name: "server"})
+				return err
+			}, func() error {
+				_, err := w.DeleteSandbox(t.Context(), call, made.Sandbox)
+				return err
 			}
-			return
-		}
-		if err != nil && (fault.As(err) != nil || !errors.Is(err, eventstore.ErrDeleted)) {
-			t.Errorf("deleted after %d reads: %v", reads, err)
-		}
-	}
+	}, func(err error) bool {
+		return err == nil || fault.As(err) == nil && errors.Is(err, eventstore.ErrDeleted)
+	})
 }
 
 func TestOnlyKeysThatTheMemberMadeAreKept(t *testing.T) {

@@ -112,15 +112,13 @@ func (c *Commands) EndSandbox(ctx context.Context, call Call, sandbox id.Client)
 
 // home is whose members log in for a client: the client itself, or the one beside which
 // a sandbox stands. It fails with a fault of kind Missing for a sandbox that is not
-// there, or was deleted.
+// there, and with [eventstore.ErrDeleted] for one that was deleted.
 // Faults: account_unknown.
 func (c *Commands) home(ctx context.Context, client id.Client) (id.Client, error) {
 	if !client.Sandbox() {
 		return client, nil
 	}
-	if _, err := c.Log.AheadOf(ctx, client); errors.Is(err, eventstore.ErrDeleted) {
-		return "", fault.UnknownAccount()
-	} else if err != nil {
+	if _, err := c.Log.AheadOf(ctx, client); err != nil {
 		return "", err
 	}
 	first, err := c.Log.ReadBack(ctx, eventstore.ClientStream(client), 0, 1)
@@ -137,13 +135,9 @@ func (c *Commands) home(ctx context.Context, client id.Client) (id.Client, error
 	return opened.Parent, nil
 }
 
-// isMember says whether somebody can log in for a client. It fails with
-// [eventstore.ErrDeleted] for a sandbox that is over.
+// isMember says whether somebody can log in for a client. It fails as home does.
 func (c *Commands) isMember(ctx context.Context, client id.Client, member id.Member) (bool, error) {
 	home, err := c.home(ctx, client)
-	if fault.Of(err, fault.Missing) {
-		return false, eventstore.ErrDeleted
-	}
 	if err != nil {
 		return false, err
 	}
@@ -155,6 +149,9 @@ func (c *Commands) isMember(ctx context.Context, client id.Client, member id.Mem
 // the sandbox.
 func (c *Commands) accountIn(ctx context.Context, sandbox id.Client, member id.Member) (Account, error) {
 	home, err := c.home(ctx, sandbox)
+	if errors.Is(err, eventstore.ErrDeleted) {
+		err = fault.UnknownAccount()
+	}
 	if err != nil {
 		return Account{}, err
 	}

@@ -64,7 +64,7 @@ func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segm
 		return s.Change(segment, name, event.Private([]byte(*text)), refers)
 	})
 	if errors.Is(err, seal.ErrErased) { // it was retired meanwhile, and with it went the key of its rule
-		_, err = new(domain.Segments).Get(segment)
+		err = fault.UnknownSegment()
 	}
 	return changed, err
 }

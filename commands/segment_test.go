@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"kindred/commands"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -128,34 +129,51 @@ func (r *reading) ReadBack(ctx context.Context, stream eventstore.Stream, from e
 	return records, err
 }
 
+// atEachRead prepares a client, and has what another process does come after each read of what one does: one fresh client for
+// each, until the other comes too late and nothing is in the way.
+func atEachRead(t *testing.T, prepare func(*fixture, commands.Call) (does func(*commands.Commands) error, other func() error), allowed func(error) bool) {
+	t.Helper()
+	for reads := 1; ; reads++ {
+		w := newFixture(t)
+		_, call := w.client(t, "acme@example.com")
+		does, other := prepare(w, call)
+		came := false
+		err := does(w.process(&reading{w.store, reads, func() {
+			came = true
+			if err := other(); err != nil {
+				t.Error(err)
+			}
+		}}, w.keys))
+		if !came {
+			if err != nil || reads < 3 {
+				t.Errorf("after %d reads: %v", reads-1, err)
+			}
+			return
+		}
+		if !allowed(err) {
+			t.Errorf("the other came after %d reads: %v", reads, err)
+		}
+	}
+}
+
 // Another process retires a segment at each moment of a change of its rule.
 func TestASegmentIsChangedAsItIsRetired(t *testing.T) {
 	for _, rule := range []string{"traits.age > 30", "traits.age > 18"} {
-		for reads := 1; ; reads++ {
-			w := newFixture(t)
+		atEachRead(t, func(w *fixture, call commands.Call) (func(*commands.Commands) error, func() error) {
 			w.Audiences = campaignsInLog{w}
-			_, call := w.client(t, "acme@example.com")
 			made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			retired := false
-			changing := w.process(&reading{w.store, reads, func() {
-				retired = true
-				if _, err := w.RetireSegment(t.Context(), call, made.ID); err != nil {
-					t.Error(err)
+			return func(c *commands.Commands) error {
+					_, err := c.ChangeSegment(t.Context(), call, made.ID, nil, &rule)
+					return err
+				}, func() error {
+					_, err := w.RetireSegment(t.Context(), call, made.ID)
+					return err
 				}
-			}}, w.keys)
-			_, err = changing.ChangeSegment(t.Context(), call, made.ID, nil, &rule)
-			if !retired {
-				if err != nil || reads < 3 {
-					t.Errorf("after %d reads: %v", reads-1, err)
-				}
-				break
-			}
-			if !fault.Is(err, "segment_unknown") && (err != nil || rule != "traits.age > 30") { // the rule that it had
-				t.Errorf("retired after %d reads: %v", reads, err)
-			}
-		}
+		}, func(err error) bool {
+			return fault.Is(err, "segment_unknown") || err == nil && rule == "traits.age > 30" // the rule that it had
+		})
 	}
 }

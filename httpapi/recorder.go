@@ -48,7 +48,7 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 type stream struct {
 	meter  meter
 	holder *semaphore.Holder
-	waits  cutter                // of an import: until its body has come to its end
+	waits  cutter                // of what waits for the caller; an import's ends with its body
 	takes  bool                  // an import: its answer says why it ended
 	lost   atomic.Pointer[error] // why nothing is done with its token any more; nil: it holds
 }
