@@ -52,7 +52,7 @@ func (r *fixture) claimBy(q *queue, n int) []claim {
 }
 
 func (r *fixture) queue(lease time.Duration) *queue {
-	return &queue{pool: r.pool, control: r.pool, lease: lease}
+	return &queue{pool: r.pool, control: r.pool, lease: lease, now: time.Now}
 }
 
 // fates says which of the queued deliveries would be sent, and which cancelled,

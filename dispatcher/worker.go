@@ -62,7 +62,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 	w := &worker{
 		Dispatcher: d,
 		config:     c,
-		queue:      &queue{pool: d.Pool, control: cmp.Or(d.Control, d.Pool), lease: c.Lease},
+		queue:      &queue{pool: d.Pool, control: cmp.Or(d.Control, d.Pool), lease: c.Lease, now: d.Now},
 		transport:  newTransport(d.Guard, c, d.resolver),
 		secrets:    newOpenedSecrets(d.Secrets),
 		scheduler:  newScheduler(c),
