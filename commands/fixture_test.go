@@ -58,14 +58,7 @@ func (w *fixture) countWebhooks(ctx context.Context, client id.Client) (n int, e
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	text, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master, err := seal.ParseMasterKeys(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := keystest.NewMaster(t)
 	w := &fixture{
 		store: memstore.New("test"), keys: keystest.NewMemory(), master: master,
 		matcher: &matcher{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),

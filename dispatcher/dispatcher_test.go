@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
@@ -54,11 +53,7 @@ func newFixture(t testing.TB, config Config) *fixture {
 func newFixtureOn(t testing.TB, pool *pgxpool.Pool, config Config) *fixture {
 	t.Helper()
 	keys := keystest.NewMemory()
-	master, err := seal.ParseMasterKeys("m1:" + base64.StdEncoding.EncodeToString(make([]byte, 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	vault := seal.New(keys, master, rand.Reader)
+	vault := seal.New(keys, keystest.NewMaster(t), rand.Reader)
 	r := &fixture{
 		TB: t, pool: pool, vault: vault, ids: id.Random(rand.Reader),
 		at: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC),

@@ -38,14 +38,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	text, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master, err := seal.ParseMasterKeys(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := keystest.NewMaster(t)
 	d := &fixture{store: memstore.New("test"), now: noon}
 	d.Log = &eventstore.Log{
 		Store: d.store, Vault: seal.New(keystest.NewMemory(), master, rand.Reader), Registry: event.All(),

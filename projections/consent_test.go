@@ -28,14 +28,7 @@ type history struct {
 
 func newHistory(t *testing.T) *history {
 	t.Helper()
-	text, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master, err := seal.ParseMasterKeys(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := keystest.NewMaster(t)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	h := &history{T: t, ids: id.Derived(t.Name())}
 	h.client = id.Next[id.Client](h.ids)

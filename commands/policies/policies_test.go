@@ -81,14 +81,7 @@ func (*fixture) Before(context.Context, id.Client, id.Key) (int, error) { return
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	text, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master, err := seal.ParseMasterKeys(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := keystest.NewMaster(t)
 	o := &fixture{store: memstore.New("test"), keys: keystest.NewMemory(), master: master}
 	o.policies = &Policies{
 		Commands: o.process(o.store, o.keys), Claims: o, Campaigns: o, Segments: o, Sandboxes: noSandboxes{}, Matching: o, RecordEndings: nothingEnded, DisableFailing: func(context.Context) error { return nil }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),

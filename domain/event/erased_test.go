@@ -52,14 +52,7 @@ func (m moves) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded
 // of the same event with a destroyed key the rest is still upcast.
 func TestARebuildLiftsWhatIsLeftOfAnErasedSubject(t *testing.T) {
 	pool := pgtest.New(t)
-	generated, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master, err := seal.ParseMasterKeys(generated)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := keystest.NewMaster(t)
 	log := &eventstore.Log{
 		Store: memstore.New("first"), Vault: seal.New(keystest.NewMemory(), master, rand.Reader),
 		Registry: event.FirstRegistry(), Now: time.Now,

@@ -21,6 +21,7 @@ import (
 	"kindred/eventstore/pgstore"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
@@ -49,14 +50,7 @@ func New(t testing.TB) *Fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	generated, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master, err := seal.ParseMasterKeys(generated)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := keystest.NewMaster(t)
 	store, err := pgstore.Open(t.Context(), pool, nil)
 	if err != nil {
 		t.Fatal(err)

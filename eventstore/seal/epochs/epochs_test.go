@@ -46,14 +46,7 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	text, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master, err := seal.ParseMasterKeys(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := keystest.NewMaster(t)
 	return &fixture{TB: t, pool: pgtest.New(t), path: filepath.Join(t.TempDir(), "epochs"), master: master, boxes: map[string]*event.Box{}}
 }
 

@@ -3,7 +3,9 @@ package keystest
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"sync"
+	"testing"
 
 	"kindred/domain/id"
 	"kindred/eventstore/seal"
@@ -30,6 +32,20 @@ type Memory struct {
 // NewMemory makes an empty key table.
 func NewMemory() *Memory {
 	return &Memory{roots: map[rootName]seal.WrappedKey{}, subjects: map[subjectName]seal.SubjectKey{}}
+}
+
+// NewMaster makes a master key.
+func NewMaster(t testing.TB) seal.MasterKeys {
+	t.Helper()
+	text, err := seal.GenerateMasterKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, err := seal.ParseMasterKeys(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master
 }
 
 // Root finds a root key.

@@ -28,23 +28,10 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func newMaster(t testing.TB) seal.MasterKeys {
-	t.Helper()
-	text, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master, err := seal.ParseMasterKeys(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return master
-}
-
 func TestNoProcessOpensWhatAnotherErased(t *testing.T) {
 	const client, subject = id.Client("cli_acme"), "usr_1"
 	place := seal.Place{Client: client, Stream: "user-1", Event: "evt_1", Field: "traits"}
-	pool, master := pgtest.New(t), newMaster(t)
+	pool, master := pgtest.New(t), keystest.NewMaster(t)
 	here := seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
 	there := seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
 	if err := here.Prepare(t.Context(), client, subject); err != nil {
@@ -88,7 +75,7 @@ FROM pg_class WHERE relname = 'subject_keys'`).Scan(&vacuumed); err != nil || !v
 func TestNoKeyStandsInTheDatabase(t *testing.T) {
 	pool := pgtest.New(t)
 	drawn := &recorder{}
-	vault := seal.New(pgkeys.Keys{Pool: pool}, newMaster(t), drawn)
+	vault := seal.New(pgkeys.Keys{Pool: pool}, keystest.NewMaster(t), drawn)
 	for c := range 3 {
 		client := id.Client(fmt.Sprint("cli_", c))
 		if err := vault.Prepare(t.Context(), client, "usr_1", "usr_2"); err != nil {
@@ -151,7 +138,7 @@ func TestNoKeyIsMadeOrDestroyedThatTheStandbyDoesNotKnowOf(t *testing.T) {
 
 func TestAKeyThatWasLostWithItsServerIsUsedNoMore(t *testing.T) {
 	const acme, bolt = id.Client("cli_acme"), id.Client("cli_bolt")
-	pool, master := pgtest.New(t), newMaster(t)
+	pool, master := pgtest.New(t), keystest.NewMaster(t)
 	now := time.Now()
 	vault := seal.New(pgkeys.Keys{Pool: pool}, master, rand.Reader)
 	vault.Now = func() time.Time { return now }
