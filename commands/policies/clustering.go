@@ -3,7 +3,6 @@ package policies
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,37 +14,23 @@ import (
 	"kindred/backoff"
 	"kindred/commands"
 	"kindred/domain/clustering"
-	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/panics"
+	"kindred/projections"
 )
-
-// OpenRun is a clustering run that was requested and has not ended.
-type OpenRun struct {
-	Client id.Client
-	Run    id.Run
-	event.RunScope
-	TraitPaths []string
-	K          int
-	Seed       int64
-	MinSize    int // of a cluster; 0: chosen by the run
-	Attempt    int // that completed it, where it is to be judged
-	CreatedAt  time.Time
-	Position   eventstore.Position // of the request, and of the end of the input
-}
 
 // Runs finds clustering runs and shows how far they have come.
 type Runs interface {
 	// Next returns, of each client, the oldest run that is open and is not
 	// among those given.
-	Next(ctx context.Context, except []id.Run) ([]OpenRun, error)
+	Next(ctx context.Context, except []id.Run) ([]projections.OpenRun, error)
 	// EndedRuns returns those of the runs given that are not open any more.
 	EndedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
 	// Unjudged returns, of each client, the oldest completed run that is to be
 	// judged and is not among those given.
-	Unjudged(ctx context.Context, except []id.Run) ([]OpenRun, error)
+	Unjudged(ctx context.Context, except []id.Run) ([]projections.OpenRun, error)
 	// JudgedRuns returns those of the runs given that have a verdict.
 	JudgedRuns(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
 	// ShowProgress notes how far a run has come: the share that is done, 0 to 1, and in how
@@ -68,14 +53,7 @@ type Inputs interface {
 	Among(ctx context.Context, client id.Client, segment id.Segment, at eventstore.Position, users []id.User) ([]id.User, error)
 	// Traits returns what users say now, in order of their ids. Who is not
 	// there any more is left out.
-	Traits(ctx context.Context, client id.Client, users []id.User) ([]UserTraits, error)
-}
-
-// UserTraits is what a user says.
-type UserTraits struct {
-	User    id.User
-	Traits  json.RawMessage
-	Changed eventstore.Position // when
+	Traits(ctx context.Context, client id.Client, users []id.User) ([]projections.UserChange, error)
 }
 
 // Clustering carries out the clustering runs of all clients. One process does
@@ -111,9 +89,9 @@ func (c *Clustering) Run(ctx context.Context) error {
 // stage is what is done about runs: they are carried out, or judged.
 type stage struct {
 	slots    int // runs at once, half of them for one client and its sandboxes
-	next     func(ctx context.Context, except []id.Run) ([]OpenRun, error)
+	next     func(ctx context.Context, except []id.Run) ([]projections.OpenRun, error)
 	ended    func(ctx context.Context, runs map[id.Run]id.Client) ([]id.Run, error)
-	carryOut func(ctx context.Context, run OpenRun, memory *memory)
+	carryOut func(ctx context.Context, run projections.OpenRun, memory *memory)
 }
 
 // turns is what a leader knows of the runs of a stage.
@@ -124,7 +102,7 @@ type turns struct {
 	rest   map[id.Run]rest
 	served map[string]int // when a client or a sandbox of it last had its turn, by their owner
 	count  int
-	done   chan OpenRun
+	done   chan projections.OpenRun
 	memory *memory
 }
 
@@ -153,7 +131,7 @@ func (c *Clustering) drive(ctx context.Context, s stage) {
 	t := &turns{
 		stage:  s,
 		active: map[id.Run]turn{}, over: map[id.Run]id.Client{}, rest: map[id.Run]rest{}, served: map[string]int{},
-		done: make(chan OpenRun), memory: c.newMemory(),
+		done: make(chan projections.OpenRun), memory: c.newMemory(),
 	}
 	var working sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -181,14 +159,14 @@ func (c *Clustering) drive(ctx context.Context, s stage) {
 
 // end notes that a turn is over. Until the run is seen to have ended, it rests:
 // its attempt came to no end, or the read model does not know of it yet.
-func (t *turns) end(run OpenRun, now time.Time) {
-	t.active[run.Run].cancel()
-	delete(t.active, run.Run)
-	t.over[run.Run] = run.Client
-	r := t.rest[run.Run]
+func (t *turns) end(run projections.OpenRun, now time.Time) {
+	t.active[run.ID].cancel()
+	delete(t.active, run.ID)
+	t.over[run.ID] = run.Client
+	r := t.rest[run.ID]
 	r.until = now.Add(backoff.Doubled(firstRest, fullRest, r.times))
 	r.times++
-	t.rest[run.Run] = r
+	t.rest[run.ID] = r
 }
 
 // look gives free slots to the runs that wait.
@@ -208,11 +186,11 @@ func (c *Clustering) look(ctx context.Context, t *turns, working *sync.WaitGroup
 		t.count++
 		t.served[next.Client.Owner()] = t.count
 		running, cancel := context.WithCancel(ctx)
-		t.active[next.Run] = turn{next.Client, cancel}
-		delete(t.over, next.Run)
+		t.active[next.ID] = turn{next.Client, cancel}
+		delete(t.over, next.ID)
 		working.Go(func() {
 			if err := panics.Caught(func() error { t.carryOut(running, next, t.memory); return nil }); err != nil {
-				c.Logger.ErrorContext(ctx, "turn of a clustering run broken off", "run", next.Run, "client", next.Client, "error", err)
+				c.Logger.ErrorContext(ctx, "turn of a clustering run broken off", "run", next.ID, "client", next.Client, "error", err)
 			}
 			t.done <- next
 		})
@@ -266,16 +244,16 @@ func (t *turns) busy(now time.Time) []id.Run {
 // choose takes the run of the client that has the fewest under way; among
 // those, of the one that has waited for its turn the longest. A client that has
 // most already waits, so that there is room for others.
-func (t *turns) choose(waiting []OpenRun, most int) (next OpenRun, ok bool) {
+func (t *turns) choose(waiting []projections.OpenRun, most int) (next projections.OpenRun, ok bool) {
 	under := map[string]int{}
 	for _, a := range t.active {
 		under[a.client.Owner()]++
 	}
-	waiting = slices.DeleteFunc(waiting, func(r OpenRun) bool { return under[r.Client.Owner()] >= most })
+	waiting = slices.DeleteFunc(waiting, func(r projections.OpenRun) bool { return under[r.Client.Owner()] >= most })
 	if len(waiting) == 0 {
-		return OpenRun{}, false
+		return projections.OpenRun{}, false
 	}
-	return slices.MinFunc(waiting, func(a, b OpenRun) int {
+	return slices.MinFunc(waiting, func(a, b projections.OpenRun) int {
 		return cmp.Or(
 			cmp.Compare(under[a.Client.Owner()], under[b.Client.Owner()]),
 			cmp.Compare(t.served[a.Client.Owner()], t.served[b.Client.Owner()]),
@@ -285,18 +263,18 @@ func (t *turns) choose(waiting []OpenRun, most int) (next OpenRun, ok bool) {
 }
 
 // call is on behalf of whoever requested a run.
-func (c *Clustering) call(ctx context.Context, run OpenRun) commands.Call {
-	return commands.Call{Client: run.Client, Actor: policyName, Trace: c.Commands.TraceAt(ctx, run.Position)}
+func (c *Clustering) call(ctx context.Context, run projections.OpenRun) commands.Call {
+	return commands.Call{Client: run.Client, Actor: policyName, Trace: c.Commands.TraceAt(ctx, run.CreatedPosition)}
 }
 
 // carryOut makes one attempt at a run, or goes on with one that waited.
-func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) {
-	log := c.Logger.With("run", run.Run, "client", run.Client)
+func (c *Clustering) carryOut(ctx context.Context, run projections.OpenRun, memory *memory) {
+	log := c.Logger.With("run", run.ID, "client", run.Client)
 	call := c.call(ctx, run)
-	number, tooLong := memory.waits(run.Run, c.Now())
+	number, tooLong := memory.waits(run.ID, c.Now())
 	var err error
 	if number == 0 {
-		number, err = c.Commands.StartRun(ctx, call, run.RunScope, run.Run)
+		number, err = c.Commands.StartRun(ctx, call, run.Scope(), run.ID)
 		if err == nil && number == 0 {
 			return
 		}
@@ -313,12 +291,12 @@ func (c *Clustering) carryOut(ctx context.Context, run OpenRun, memory *memory) 
 			status = runWaiting
 			return
 		}
-		memory.forget(run.Run)
+		memory.forget(run.ID)
 		code, why = a.excuse(ctx, err)
 	}
 	if err != nil && code != "" {
 		log.InfoContext(ctx, "clustering run failed", "code", code)
-		if err = c.Commands.FailRun(ctx, call, run.RunScope, run.Run, number, code, why); err == nil {
+		if err = c.Commands.FailRun(ctx, call, run.Scope(), run.ID, number, code, why); err == nil {
 			status = runFailed
 		}
 	} else if err == nil {

@@ -31,6 +31,7 @@ import (
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
+	"kindred/projections"
 )
 
 // clusteringFixture is a log with clients and users whose runs a process carries out. Two
@@ -186,7 +187,7 @@ func (o *clusteringFixture) ends(n int) func() bool {
 }
 
 // Next implements [Runs] by reading the log.
-func (o *clusteringFixture) Next(_ context.Context, except []id.Run) (open []OpenRun, err error) {
+func (o *clusteringFixture) Next(_ context.Context, except []id.Run) (open []projections.OpenRun, err error) {
 	ended := o.endedRuns()
 	seen := map[id.Client]bool{}
 	for _, r := range o.records() {
@@ -195,24 +196,24 @@ func (o *clusteringFixture) Next(_ context.Context, except []id.Run) (open []Ope
 			continue
 		}
 		seen[r.Client] = true
-		open = append(open, OpenRun{
-			Client: r.Client, Run: e.Run, RunScope: event.RunScope{Layer: e.Layer, Segment: e.Segment}, TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
-			CreatedAt: r.RecordedAt, Position: r.Position,
-		})
+		open = append(open, openRun(r, e))
 	}
 	return open, nil
 }
 
+func openRun(r eventstore.Recorded, e event.ClusteringRequested) projections.OpenRun {
+	return projections.OpenRun{Client: r.Client, Run: projections.Run{
+		ID: e.Run, Layer: e.Layer, Segment: e.Segment, TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed, CreatedAt: r.RecordedAt, CreatedPosition: r.Position,
+	}}
+}
+
 // Unjudged implements [Runs] by reading the log.
-func (o *clusteringFixture) Unjudged(_ context.Context, except []id.Run) (open []OpenRun, err error) {
-	last, attempts := map[event.RunScope]OpenRun{}, map[id.Run]int{}
+func (o *clusteringFixture) Unjudged(_ context.Context, except []id.Run) (open []projections.OpenRun, err error) {
+	last, attempts := map[event.RunScope]projections.OpenRun{}, map[id.Run]int{}
 	for _, r := range o.records() {
 		switch e := r.Event.(type) {
 		case event.ClusteringRequested:
-			last[event.RunScope{Layer: e.Layer, Segment: e.Segment}] = OpenRun{
-				Client: r.Client, Run: e.Run, RunScope: event.RunScope{Layer: e.Layer, Segment: e.Segment}, TraitPaths: e.TraitPaths, K: e.K, Seed: e.Seed,
-				CreatedAt: r.RecordedAt, Position: r.Position,
-			}
+			last[event.RunScope{Layer: e.Layer, Segment: e.Segment}] = openRun(r, e)
 		case event.ClusteringCompleted:
 			attempts[e.Run] = e.Attempt
 		case event.ClusteringJudged:
@@ -220,14 +221,14 @@ func (o *clusteringFixture) Unjudged(_ context.Context, except []id.Run) (open [
 		}
 	}
 	for _, run := range last {
-		if run.Attempt = attempts[run.Run]; run.Attempt > 0 && !slices.Contains(except, run.Run) {
+		if run.Attempt = attempts[run.ID]; run.Attempt > 0 && !slices.Contains(except, run.ID) {
 			open = append(open, run)
 		}
 	}
-	slices.SortFunc(open, func(a, b OpenRun) int {
-		return strings.Compare(string(a.Client)+string(a.Position), string(b.Client)+string(b.Position))
+	slices.SortFunc(open, func(a, b projections.OpenRun) int {
+		return strings.Compare(string(a.Client)+string(a.CreatedPosition), string(b.Client)+string(b.CreatedPosition))
 	})
-	return slices.CompactFunc(open, func(a, b OpenRun) bool { return a.Client == b.Client }), nil
+	return slices.CompactFunc(open, func(a, b projections.OpenRun) bool { return a.Client == b.Client }), nil
 }
 
 // JudgedRuns implements [Runs].
@@ -329,7 +330,7 @@ func (o *clusteringFixture) Ready(_ context.Context, _ id.Client, _ bool, _ stri
 }
 
 // Traits implements [Inputs].
-func (o *clusteringFixture) Traits(ctx context.Context, client id.Client, users []id.User) (found []UserTraits, err error) {
+func (o *clusteringFixture) Traits(ctx context.Context, client id.Client, users []id.User) (found []projections.UserChange, err error) {
 	if o.reading != nil {
 		if err := o.reading(ctx); err != nil {
 			return nil, err
@@ -344,7 +345,7 @@ func (o *clusteringFixture) Traits(ctx context.Context, client id.Client, users 
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, UserTraits{User: u, Traits: plain, Changed: last[0].Position})
+		found = append(found, projections.UserChange{ID: u, Traits: plain, At: last[0].Position})
 	}
 	slices.Reverse(found) // no order is promised
 	return found, nil
@@ -536,7 +537,7 @@ type slowInputs struct {
 	reads map[id.Client]int
 }
 
-func (s *slowInputs) Traits(ctx context.Context, client id.Client, users []id.User) ([]UserTraits, error) {
+func (s *slowInputs) Traits(ctx context.Context, client id.Client, users []id.User) ([]projections.UserChange, error) {
 	s.mu.Lock()
 	s.reads[client]++
 	second := s.reads[client] == 2
@@ -557,10 +558,10 @@ type large struct {
 	read   []int
 }
 
-func (l *large) Traits(_ context.Context, _ id.Client, users []id.User) (found []UserTraits, err error) {
+func (l *large) Traits(_ context.Context, _ id.Client, users []id.User) (found []projections.UserChange, err error) {
 	l.read = append(l.read, len(users))
 	for _, u := range users {
-		found = append(found, UserTraits{User: u, Traits: l.traits})
+		found = append(found, projections.UserChange{ID: u, Traits: l.traits})
 	}
 	return found, nil
 }
@@ -652,11 +653,11 @@ func TestClientsTakeTurns(t *testing.T) {
 func TestAClientAndItsSandboxesHaveOneTurn(t *testing.T) {
 	source := id.Random(rand.NewChaCha8([32]byte{}))
 	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
-	var waiting []OpenRun
+	var waiting []projections.OpenRun
 	for _, client := range []id.Client{owner, id.NextSandbox(source, owner), id.NextSandbox(source, owner), other} {
-		waiting = append(waiting, OpenRun{Client: client, Run: id.Next[id.Run](source)})
+		waiting = append(waiting, projections.OpenRun{Client: client, Run: projections.Run{ID: id.Next[id.Run](source)}})
 	}
-	turns := turns{active: map[id.Run]turn{waiting[0].Run: {client: owner}}, served: map[string]int{owner.Owner(): 1}}
+	turns := turns{active: map[id.Run]turn{waiting[0].ID: {client: owner}}, served: map[string]int{owner.Owner(): 1}}
 	if next, ok := turns.choose(waiting[1:], 2); !ok || next.Client != other {
 		t.Errorf("the next turn is that of %s", next.Client)
 	}
@@ -819,16 +820,16 @@ func TestARunThatIsNotSeenToHaveEndedIsLookedAtNowAndThen(t *testing.T) {
 // quarantined shows the runs that were open, and stops who looks all the time.
 type quarantined struct {
 	*clusteringFixture
-	open  []OpenRun
+	open  []projections.OpenRun
 	looks int
 	stop  func()
 }
 
-func (q *quarantined) Next(_ context.Context, except []id.Run) ([]OpenRun, error) {
+func (q *quarantined) Next(_ context.Context, except []id.Run) ([]projections.OpenRun, error) {
 	if q.looks++; q.looks > 100 {
 		q.stop()
 	}
-	return slices.DeleteFunc(slices.Clone(q.open), func(r OpenRun) bool { return slices.Contains(except, r.Run) }), nil
+	return slices.DeleteFunc(slices.Clone(q.open), func(r projections.OpenRun) bool { return slices.Contains(except, r.ID) }), nil
 }
 
 func (q *quarantined) EndedRuns(context.Context, map[id.Run]id.Client) ([]id.Run, error) {
@@ -838,19 +839,19 @@ func (q *quarantined) EndedRuns(context.Context, map[id.Run]id.Client) ([]id.Run
 // Folding what a run has recorded is outside of its attempts, whose panics fail it.
 func TestARunThatPanicsKeepsNoOtherFromItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := []OpenRun{{Client: "cli_bad", Run: "run_bad"}, {Client: "cli_good", Run: "run_good"}}
+		runs := []projections.OpenRun{{Client: "cli_bad", Run: projections.Run{ID: "run_bad"}}, {Client: "cli_good", Run: projections.Run{ID: "run_good"}}}
 		turns := map[id.Run]int{}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		c := &Clustering{Now: time.Now, Logger: slog.New(slog.DiscardHandler), Slots: 1}
 		c.drive(ctx, stage{
 			slots: 1,
-			next: func(_ context.Context, except []id.Run) ([]OpenRun, error) {
-				return slices.DeleteFunc(slices.Clone(runs), func(r OpenRun) bool { return slices.Contains(except, r.Run) }), nil
+			next: func(_ context.Context, except []id.Run) ([]projections.OpenRun, error) {
+				return slices.DeleteFunc(slices.Clone(runs), func(r projections.OpenRun) bool { return slices.Contains(except, r.ID) }), nil
 			},
 			ended: func(context.Context, map[id.Run]id.Client) ([]id.Run, error) { return nil, nil },
-			carryOut: func(_ context.Context, run OpenRun, _ *memory) {
-				if turns[run.Run]++; run.Run == "run_bad" {
+			carryOut: func(_ context.Context, run projections.OpenRun, _ *memory) {
+				if turns[run.ID]++; run.ID == "run_bad" {
 					panic("it cannot be folded")
 				}
 			},

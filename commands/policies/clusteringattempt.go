@@ -40,7 +40,7 @@ const (
 // left out.
 type attempt struct {
 	*Clustering
-	run    OpenRun
+	run    projections.OpenRun
 	number int
 	by     commands.Call // without a seed
 	memory *memory
@@ -60,7 +60,7 @@ type attempt struct {
 
 func (a *attempt) call() commands.Call {
 	call := a.by
-	call.Seed = []string{policyName, string(a.run.Run), strconv.Itoa(a.number)}
+	call.Seed = []string{policyName, string(a.run.ID), strconv.Itoa(a.number)}
 	return call
 }
 
@@ -69,7 +69,7 @@ func (a *attempt) seed() uint64 {
 }
 
 func (a *attempt) itself() event.RunAttempt {
-	return event.RunAttempt{Run: a.run.Run, Attempt: a.number}
+	return event.RunAttempt{Run: a.run.ID, Attempt: a.number}
 }
 
 func (a *attempt) make(ctx context.Context) error {
@@ -84,10 +84,10 @@ func (a *attempt) make(ctx context.Context) error {
 		return errTooLarge
 	}
 	a.report.at(ctx, phaseWaiting, 0)
-	if !a.memory.take(a.run.Run, a.number, size, a.Now()) {
+	if !a.memory.take(a.run.ID, a.number, size, a.Now()) {
 		return errNoRoom
 	}
-	defer a.memory.give(a.run.Run)
+	defer a.memory.give(a.run.ID)
 	a.report.began = a.Now() // how long it read and waited tells nothing about the rest
 	return a.timed(ctx, a.divide)
 }
@@ -124,10 +124,10 @@ func (a *attempt) readUsers(ctx context.Context) (err error) {
 	if err := a.Commands.CheckConsentLayer(ctx, a.run.Client, a.run.Layer); err != nil {
 		return err
 	}
-	if err := a.Inputs.Reached(ctx, a.run.Client, a.run.Position); err != nil {
+	if err := a.Inputs.Reached(ctx, a.run.Client, a.run.CreatedPosition); err != nil {
 		return err
 	}
-	if a.users, err = a.Inputs.Granted(ctx, a.run.Client, a.run.Layer, a.run.Position); err != nil {
+	if a.users, err = a.Inputs.Granted(ctx, a.run.Client, a.run.Layer, a.run.CreatedPosition); err != nil {
 		return err
 	}
 	who := "who have granted the consent layer"
@@ -140,7 +140,7 @@ func (a *attempt) readUsers(ctx context.Context) (err error) {
 	if n, least := len(a.users), 2*clustering.MinMembers; n < least {
 		return &clustering.Failure{Code: clustering.NotEnoughUsers, Detail: fmt.Sprintf("There are %d users %s, and at least %d are needed.", n, who, least)}
 	}
-	if a.last, err = a.Commands.LastDivision(ctx, a.run.Client, a.run.RunScope); err != nil {
+	if a.last, err = a.Commands.LastDivision(ctx, a.run.Client, a.run.Scope()); err != nil {
 		return err
 	}
 	a.schema, err = a.inferSchema(ctx)
@@ -151,9 +151,9 @@ func (a *attempt) readUsers(ctx context.Context) (err error) {
 // that is judged, those who were when it read them and came into a cluster.
 func (a *attempt) inSegment(ctx context.Context) ([]id.User, error) {
 	if !a.judges {
-		return a.Inputs.Among(ctx, a.run.Client, a.run.Segment, a.run.Position, a.users)
+		return a.Inputs.Among(ctx, a.run.Client, a.run.Segment, a.run.CreatedPosition, a.users)
 	}
-	assigned, err := a.Commands.Assignments(ctx, a.run.Client, event.RunAttempt{Run: a.run.Run, Attempt: a.run.Attempt})
+	assigned, err := a.Commands.Assignments(ctx, a.run.Client, event.RunAttempt{Run: a.run.ID, Attempt: a.run.Attempt})
 	in := map[id.User]bool{}
 	for _, users := range assigned {
 		for _, u := range users {
@@ -174,7 +174,7 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 	for _, u := range sample.IDs() {
 		drawn = append(drawn, id.User(u))
 	}
-	decided, learnt, err := a.Commands.TraitSchemaAt(ctx, a.run.Client, a.run.Position)
+	decided, learnt, err := a.Commands.TraitSchemaAt(ctx, a.run.Client, a.run.CreatedPosition)
 	if err != nil {
 		return traits.Schema{}, err
 	}
@@ -243,12 +243,12 @@ func (a *attempt) flats(ctx context.Context, users []id.User, failed *error) ite
 				*failed = err
 				return
 			}
-			slices.SortFunc(found, func(u, v UserTraits) int { return places[u.User] - places[v.User] })
+			slices.SortFunc(found, func(u, v projections.UserChange) int { return places[u.ID] - places[v.ID] })
 			size := 0
 			for _, u := range found {
 				size += len(u.Traits)
-				if u.Changed > a.run.Position {
-					if u.Traits, err = a.Commands.TraitsAt(ctx, a.run.Client, u.User, a.run.Position); err != nil {
+				if u.At > a.run.CreatedPosition {
+					if u.Traits, err = a.Commands.TraitsAt(ctx, a.run.Client, u.ID, a.run.CreatedPosition); err != nil {
 						*failed = err
 						return
 					}
@@ -258,11 +258,11 @@ func (a *attempt) flats(ctx context.Context, users []id.User, failed *error) ite
 				}
 				flat, err := traits.Flatten(u.Traits)
 				if err != nil {
-					*failed = fmt.Errorf("read the traits of %s: %w", u.User, err)
+					*failed = fmt.Errorf("read the traits of %s: %w", u.ID, err)
 					return
 				}
 				flat.Values = slices.DeleteFunc(flat.Values, func(v traits.Value) bool { return !permit(v.Path) })
-				if !yield(places[u.User], flat) {
+				if !yield(places[u.ID], flat) {
 					return
 				}
 			}
@@ -323,18 +323,18 @@ func (a *attempt) publish(ctx context.Context, found findings) error {
 	}
 	for j, p := range found.profiles {
 		if err := a.Commands.KeepProfile(ctx, a.call(), event.ClusteringProfiled{
-			Run: a.run.Run, Layer: a.run.Layer, Attempt: a.number, Cluster: a.clusters[j],
+			Run: a.run.ID, Layer: a.run.Layer, Attempt: a.number, Cluster: a.clusters[j],
 		}, p); err != nil {
 			return err
 		}
 	}
 	if kept, ok := a.schema.Kept(); ok {
-		err := a.Commands.KeepProfile(ctx, a.call(), event.ClusteringProfiled{Run: a.run.Run, Layer: a.run.Layer, Attempt: a.number}, kept)
+		err := a.Commands.KeepProfile(ctx, a.call(), event.ClusteringProfiled{Run: a.run.ID, Layer: a.run.Layer, Attempt: a.number}, kept)
 		if err != nil {
 			return err
 		}
 	}
-	at, err := a.Commands.Assign(ctx, a.call(), a.run.RunScope, a.itself(), assigned)
+	at, err := a.Commands.Assign(ctx, a.call(), a.run.Scope(), a.itself(), assigned)
 	if err != nil {
 		return err
 	}
@@ -354,7 +354,7 @@ func (a *attempt) publish(ctx context.Context, found findings) error {
 // stillGranted are the members of each cluster without those who have withdrawn
 // or were erased while the run was under way.
 func (a *attempt) stillGranted(ctx context.Context) ([]commands.Assigned, error) {
-	granted, err := a.Inputs.Granted(ctx, a.run.Client, a.run.Layer, a.run.Position)
+	granted, err := a.Inputs.Granted(ctx, a.run.Client, a.run.Layer, a.run.CreatedPosition)
 	if err != nil {
 		return nil, err
 	}
@@ -410,7 +410,7 @@ func (f findings) division(a *attempt, assigned []commands.Assigned) (commands.D
 
 func (f findings) divisionOf(a *attempt, assigned []commands.Assigned, shown int) commands.Division {
 	d := commands.Division{Completed: event.ClusteringCompleted{
-		Run: a.run.Run, Layer: a.run.Layer, Segment: a.run.Segment, Attempt: a.number,
+		Run: a.run.ID, Layer: a.run.Layer, Segment: a.run.Segment, Attempt: a.number,
 		SchemaVersion: a.schema.Version, Schema: a.hash, Silhouette: a.result.Silhouette,
 	}}
 	for j := range a.clusters {

@@ -15,6 +15,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/traits"
+	"kindred/projections"
 )
 
 // rerun gives the users other traits, and divides them again.
@@ -83,7 +84,7 @@ func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &attempt{run: OpenRun{Client: call.Client, Run: run.Run, RunScope: event.RunScope{Layer: layer}}, number: number}
+		a := &attempt{run: projections.OpenRun{Client: call.Client, Run: projections.Run{ID: run.Run, Layer: layer}}, number: number}
 		a.result.Spreads = make([]float64, tt.clusters)
 		ids := id.Derived("clusters")
 		drift := clustering.Drift{Judged: true}

@@ -53,7 +53,7 @@ const maxShown = 20
 func (a *attempt) compare(ctx context.Context) (findings, error) {
 	f := findings{ancestors: make([][]id.Cluster, a.result.K), kept: make([]*kept, a.result.K)}
 	a.clusters = make([]id.Cluster, a.result.K)
-	ids := id.Derived(policyName, "clusters", string(a.run.Run))
+	ids := id.Derived(policyName, "clusters", string(a.run.ID))
 	for j := range a.clusters {
 		a.clusters[j] = id.Next[id.Cluster](ids)
 	}
@@ -236,7 +236,7 @@ func (a *attempt) trace(f *findings, s clustering.Succession) {
 	}
 	for _, i := range s.Retired {
 		f.retired = append(f.retired, event.ClusterRetired{
-			Cluster: a.last.Clusters[i].Cluster, Layer: a.run.Layer, Run: a.run.Run, Descendants: descendants[i],
+			Cluster: a.last.Clusters[i].Cluster, Layer: a.run.Layer, Run: a.run.ID, Descendants: descendants[i],
 		})
 	}
 }
@@ -353,7 +353,7 @@ func (k *kept) told(last event.RunAttempt) (fresh, standing []clustering.Cause) 
 // its traits.
 func (f findings) events(a *attempt, j, size, shown int) []event.Event {
 	state := event.ClusterState{
-		Cluster: a.clusters[j], Layer: a.run.Layer, Run: a.run.Run, First: a.itself(), Size: size,
+		Cluster: a.clusters[j], Layer: a.run.Layer, Run: a.run.ID, First: a.itself(), Size: size,
 		Label: f.labels[j].Text, Spread: a.result.Spreads[j], Distinctions: []event.Distinction{},
 	}
 	distinctions := f.labels[j].Distinctions
@@ -376,7 +376,7 @@ func (f findings) events(a *attempt, j, size, shown int) []event.Event {
 		return []event.Event{lives}
 	}
 	return []event.Event{lives, event.ClusterDriftDetected{
-		Cluster: a.clusters[j], Layer: a.run.Layer, Run: a.run.Run,
+		Cluster: a.clusters[j], Layer: a.run.Layer, Run: a.run.ID,
 		Severity: string(clustering.Drift{Causes: fresh}.Severity()), Causes: causes(fresh, shown),
 	}}
 }

@@ -20,29 +20,22 @@ type ModelledRuns struct {
 }
 
 // Next implements [Runs].
-func (r ModelledRuns) Next(ctx context.Context, except []id.Run) ([]OpenRun, error) {
+func (r ModelledRuns) Next(ctx context.Context, except []id.Run) ([]projections.OpenRun, error) {
 	return openRuns(ctx, r.NoneOpen, r.OpenRuns, except)
 }
 
 // Unjudged implements [Runs].
-func (r ModelledRuns) Unjudged(ctx context.Context, except []id.Run) ([]OpenRun, error) {
+func (r ModelledRuns) Unjudged(ctx context.Context, except []id.Run) ([]projections.OpenRun, error) {
 	return openRuns(ctx, r.NoneUnjudged, r.UnjudgedRuns, except)
 }
 
-func openRuns(ctx context.Context, none *projector.NegativeCache, find func(context.Context, []id.Run) ([]projections.OpenRun, error), except []id.Run) ([]OpenRun, error) {
+func openRuns(ctx context.Context, none *projector.NegativeCache, find func(context.Context, []id.Run) ([]projections.OpenRun, error), except []id.Run) (open []projections.OpenRun, err error) {
 	if len(except) > 0 {
 		none = nil // one of them may be next, though the model has not moved
 	}
-	var open []OpenRun
-	err := none.Look(func() (bool, error) {
-		found, err := find(ctx, except)
-		for _, run := range found {
-			open = append(open, OpenRun{
-				Client: run.Client, Run: run.ID, RunScope: run.Scope(), TraitPaths: run.TraitPaths, K: run.K, Seed: run.Seed,
-				MinSize: run.MinSize, Attempt: run.Attempt, CreatedAt: run.CreatedAt, Position: run.CreatedPosition,
-			})
-		}
-		return len(found) > 0, err
+	err = none.Look(func() (bool, error) {
+		open, err = find(ctx, except)
+		return len(open) > 0, err
 	})
 	return open, err
 }
@@ -93,11 +86,6 @@ func (i ModelledInputs) Among(ctx context.Context, client id.Client, segment id.
 
 // Traits implements [Inputs].
 // Faults: building, quarantined, stale.
-func (i ModelledInputs) Traits(ctx context.Context, client id.Client, users []id.User) ([]UserTraits, error) {
-	found, err := i.Users.TraitsOf(ctx, client, users)
-	read := make([]UserTraits, len(found))
-	for n, u := range found {
-		read[n] = UserTraits{User: u.ID, Traits: u.Traits, Changed: u.At}
-	}
-	return read, err
+func (i ModelledInputs) Traits(ctx context.Context, client id.Client, users []id.User) ([]projections.UserChange, error) {
+	return i.Users.TraitsOf(ctx, client, users)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"kindred/domain/clustering"
+	"kindred/projections"
 )
 
 // phase names what a run is at.
@@ -48,7 +49,7 @@ const (
 // reporter shows how far a run has come, every now and then.
 type reporter struct {
 	*Clustering
-	run   OpenRun
+	run   projections.OpenRun
 	began time.Time
 
 	mu    sync.Mutex
@@ -82,7 +83,7 @@ func (r *reporter) at(ctx context.Context, p phase, done float64) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
-	if err := r.Runs.ShowProgress(ctx, r.run.Client, r.run.Run, string(p), r.share, etaSeconds); err != nil && ctx.Err() == nil {
-		r.Logger.DebugContext(ctx, "progress not shown", "run", r.run.Run, "error", err)
+	if err := r.Runs.ShowProgress(ctx, r.run.Client, r.run.ID, string(p), r.share, etaSeconds); err != nil && ctx.Err() == nil {
+		r.Logger.DebugContext(ctx, "progress not shown", "run", r.run.ID, "error", err)
 	}
 }

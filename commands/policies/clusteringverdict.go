@@ -11,12 +11,13 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/panics"
+	"kindred/projections"
 )
 
 // judge makes one attempt to judge a completed run.
-func (c *Clustering) judge(ctx context.Context, run OpenRun, memory *memory) {
+func (c *Clustering) judge(ctx context.Context, run projections.OpenRun, memory *memory) {
 	call := c.call(ctx, run)
-	number, err := c.Commands.StartJudging(ctx, call, run.RunScope, run.Run)
+	number, err := c.Commands.StartJudging(ctx, call, run.Scope(), run.ID)
 	if err == nil && number == 0 {
 		return
 	}
@@ -26,13 +27,13 @@ func (c *Clustering) judge(ctx context.Context, run OpenRun, memory *memory) {
 	}
 	if err != nil && ctx.Err() == nil {
 		c.Logger.WarnContext(ctx, "verdict on a clustering run interrupted, trying again",
-			"run", run.Run, "client", run.Client, "attempt", number, "error", err)
+			"run", run.ID, "client", run.Client, "attempt", number, "error", err)
 	}
 }
 
 // judge records the verdict that is found, or why there is none and will be none.
 func (a *attempt) judge(ctx context.Context) error {
-	verdict := event.ClusteringJudged{Run: a.run.Run, Layer: a.run.Layer}
+	verdict := event.ClusteringJudged{Run: a.run.ID, Layer: a.run.Layer}
 	err := panics.Caught(func() error {
 		return a.timed(ctx, func(ctx context.Context) error { return a.findVerdict(ctx, &verdict) })
 	})
@@ -42,16 +43,16 @@ func (a *attempt) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.Commands.JudgeRun(ctx, a.by, a.run.RunScope, verdict)
+	return a.Commands.JudgeRun(ctx, a.by, a.run.Scope(), verdict)
 }
 
 // findVerdict judges by a sample of those who are in the clusters and have not
 // withdrawn since.
 func (a *attempt) findVerdict(ctx context.Context, verdict *event.ClusteringJudged) error {
-	if err := a.readUsers(ctx); err != nil || a.last.Completed.Run != a.run.Run {
+	if err := a.readUsers(ctx); err != nil || a.last.Completed.Run != a.run.ID {
 		return err
 	}
-	assigned, err := a.Commands.Assignments(ctx, a.run.Client, event.RunAttempt{Run: a.run.Run, Attempt: a.run.Attempt})
+	assigned, err := a.Commands.Assignments(ctx, a.run.Client, event.RunAttempt{Run: a.run.ID, Attempt: a.run.Attempt})
 	if err != nil {
 		return err
 	}

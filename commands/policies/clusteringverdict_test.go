@@ -16,6 +16,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/projections"
 )
 
 // cloud are the traits of people of whom no trait says anything of another.
@@ -110,7 +111,7 @@ func TestAVerdictThatCannotBeBegunIsToldOf(t *testing.T) {
 		failing := o.process(&mortalStore{Store: o.store, dead: make(chan struct{})}, 2)
 		failing.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		failing.judge(t.Context(), waiting[0], failing.newMemory())
-		if !strings.Contains(log.String(), string(waiting[0].Run)) {
+		if !strings.Contains(log.String(), string(waiting[0].ID)) {
 			t.Errorf("the log says %q", log.String())
 		}
 	})
@@ -119,7 +120,7 @@ func TestAVerdictThatCannotBeBegunIsToldOf(t *testing.T) {
 // unjudging has nothing judged.
 type unjudging struct{ *clusteringFixture }
 
-func (unjudging) Unjudged(context.Context, []id.Run) ([]OpenRun, error) { return nil, nil }
+func (unjudging) Unjudged(context.Context, []id.Run) ([]projections.OpenRun, error) { return nil, nil }
 
 func TestACancelledVerdictStopsAndTheNextRunIsJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
