@@ -19,24 +19,15 @@ type Session struct {
 	Outcome Outcome
 }
 
-// access is how a member gets in, beyond the password that the member began with.
-func (c *Commands) access(ctx context.Context, client id.Client, member id.Member) (*domain.Access, error) {
-	l, err := c.last(Call{})(ctx, eventstore.AccessStream(client, member), eventstore.End)
-	if err != nil {
-		return nil, err
-	}
-	return fold[domain.Access](l.history), nil
-}
-
 // memberPassword opens the hash of a member's newest password, and returns how often the
 // password was changed. first is the hash that the member was added with: it counts until
 // the first change.
 func (c *Commands) memberPassword(ctx context.Context, client id.Client, member id.Member, first string) (hash string, changes int, err error) {
-	access, err := c.access(ctx, client, member)
+	stream := eventstore.AccessStream(client, member)
+	access, err := latest[domain.Access](ctx, c, stream)
 	if err != nil || access.PasswordSet == nil {
 		return first, 0, err
 	}
-	stream := eventstore.AccessStream(client, member)
 	set, err := c.Log.ReadBack(ctx, stream, eventstore.Revision(*access.PasswordSet), 1)
 	if err != nil {
 		return "", 0, err
@@ -137,7 +128,7 @@ func (c *Commands) endSession(ctx context.Context, call Call, member id.Member, 
 // of kind Missing. The session may have expired: the caller checks that.
 // Faults: session_unknown.
 func (c *Commands) SessionByHash(ctx context.Context, client id.Client, member id.Member, hash [32]byte) (event.SessionStanding, error) {
-	access, err := c.access(ctx, client, member)
+	access, err := latest[domain.Access](ctx, c, eventstore.AccessStream(client, member))
 	if err != nil {
 		return event.SessionStanding{}, err
 	}

@@ -69,7 +69,7 @@ func (c *Commands) release(ctx context.Context, call Call, stream eventstore.Str
 // adds nothing.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (c *Commands) ResolveClaim(ctx context.Context, call Call, stream eventstore.Stream) error {
-	claim, err := c.loadClaim(ctx, stream)
+	claim, err := latest[domain.Claim](ctx, c, stream)
 	if err != nil || !claim.Held || claim.Confirmed {
 		return err
 	}
@@ -96,16 +96,11 @@ func (c *Commands) isFree(ctx context.Context, stream eventstore.Stream) (bool, 
 		if err := c.resolveClaim(ctx, Call{Actor: ClaimsActor}, stream, claim.Holder); err != nil {
 			return false, err
 		}
-		if claim, err = c.loadClaim(ctx, stream); err != nil {
+		if claim, err = latest[domain.Claim](ctx, c, stream); err != nil {
 			return false, err
 		}
 	}
 	return !claim.Held, nil
-}
-
-func (c *Commands) loadClaim(ctx context.Context, stream eventstore.Stream) (*domain.Claim, error) {
-	last, err := c.Log.ReadBack(ctx, stream, eventstore.End, 1)
-	return fold[domain.Claim](last), err
 }
 
 // reservation is a claim that a command made for a holder.

@@ -96,10 +96,7 @@ func seedOf(run id.Run) (seed int64, err error) {
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, run_ended, stale.
 func (c *Commands) CancelRun(ctx context.Context, call Call, of event.RunScope, run id.Run) (eventstore.Position, error) {
 	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Cancel(run) })
-	if err != nil || len(recorded) == 0 {
-		return eventstore.Start, err
-	}
-	return recorded[0].Position, nil
+	return end(recorded), err
 }
 
 // StartRun takes a run for the process that calls. It returns attempt 0 where
@@ -110,10 +107,8 @@ func (c *Commands) StartRun(ctx context.Context, call Call, of event.RunScope, r
 	if err != nil || len(recorded) == 0 {
 		return 0, err
 	}
-	if started, ok := recorded[0].Event.(event.ClusteringStarted); ok {
-		return started.Attempt, nil
-	}
-	return 0, nil
+	started, _ := recorded[0].Event.(event.ClusteringStarted)
+	return started.Attempt, nil
 }
 
 // FailRun ends an attempt without a result. why is a sentence for the client.
@@ -158,10 +153,8 @@ func (c *Commands) StartJudging(ctx context.Context, call Call, of event.RunScop
 	if err != nil || len(recorded) == 0 {
 		return 0, err
 	}
-	if judging, ok := recorded[0].Event.(event.ClusteringJudging); ok {
-		return judging.Attempt, nil
-	}
-	return 0, nil
+	judging, _ := recorded[0].Event.(event.ClusteringJudging)
+	return judging.Attempt, nil
 }
 
 // JudgeRun records the verdict on a completed run.
@@ -175,10 +168,7 @@ func (c *Commands) JudgeRun(ctx context.Context, call Call, of event.RunScope, v
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, run_ended, run_in_progress, stale.
 func (c *Commands) CancelJudging(ctx context.Context, call Call, of event.RunScope, run id.Run) (eventstore.Position, error) {
 	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.CancelJudging(run) })
-	if err != nil || len(recorded) == 0 {
-		return eventstore.Start, err
-	}
-	return recorded[0].Position, nil
+	return end(recorded), err
 }
 
 const (

@@ -103,11 +103,10 @@ func layerAfter(outcome Outcome) ConsentLayer {
 
 // consentLayer loads a layer that is there.
 func (c *Commands) consentLayer(ctx context.Context, client id.Client, layer id.ConsentLayer) (*domain.ConsentLayer, error) {
-	last, err := c.Log.ReadBack(ctx, eventstore.LayerStream(client, layer), eventstore.End, 1)
+	l, err := latest[domain.ConsentLayer](ctx, c, eventstore.LayerStream(client, layer))
 	if err != nil {
 		return nil, err
 	}
-	l := fold[domain.ConsentLayer](last)
 	return l, l.Exists()
 }
 

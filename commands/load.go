@@ -138,6 +138,12 @@ func (c *Commands) last(call Call) load {
 	return c.backTo(page, saysAll)
 }
 
+// latest is the fold of the last event of a stream, which says all.
+func latest[T any, A aggregate[T]](ctx context.Context, c *Commands, stream eventstore.Stream) (*T, error) {
+	last, err := c.Log.ReadBack(ctx, stream, eventstore.End, 1)
+	return fold[T, A](last), err
+}
+
 // repeatedPage is how many of the last events a repetition looks at before it
 // asks for its own by their ids.
 const repeatedPage = 16

@@ -305,11 +305,11 @@ func (c *Commands) within(ctx context.Context, client id.Client, user id.User, l
 	if err != nil {
 		return event.Within{}, err
 	}
-	last, err := c.Log.ReadBack(ctx, eventstore.ConsentStream(client, layer, user), eventstore.End, 1)
+	consent, err := latest[domain.Consent](ctx, c, eventstore.ConsentStream(client, layer, user))
 	if err != nil {
 		return event.Within{}, err
 	}
-	if !fold[domain.Consent](last).Granted {
+	if !consent.Granted {
 		return event.Within{}, fault.New(fault.Conflict, "consent_missing", "This user has not granted the consent layer, or has withdrawn it.")
 	}
 	return event.Within{Layer: layer, TraitPaths: l.TraitPaths, MatchRule: l.MatchRule}, nil

@@ -146,7 +146,7 @@ func (c *Commands) AccountByEmail(ctx context.Context, email string) (Account, e
 	if err != nil {
 		return Account{}, err
 	}
-	claim, err := c.loadClaim(ctx, stream)
+	claim, err := latest[domain.Claim](ctx, c, stream)
 	if err != nil {
 		return Account{}, err
 	}

@@ -66,11 +66,11 @@ func (c *Commands) OpenSandbox(ctx context.Context, call Call, of event.SandboxS
 // DeleteSandbox deletes a sandbox of the client.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, sandbox_unknown, stale.
 func (c *Commands) DeleteSandbox(ctx context.Context, call Call, sandbox id.Client) (Outcome, error) {
-	there, err := c.last(Call{})(ctx, eventstore.SandboxesStream(call.Client), eventstore.End)
+	there, err := latest[domain.Sandboxes](ctx, c, eventstore.SandboxesStream(call.Client))
 	if err != nil {
 		return Outcome{}, err
 	}
-	if _, err := fold[domain.Sandboxes](there.history).Get(sandbox); err != nil {
+	if _, err := there.Get(sandbox); err != nil {
 		return Outcome{}, err
 	}
 	return c.EndSandbox(ctx, call, sandbox)
@@ -170,12 +170,12 @@ func (c *Commands) accountIn(ctx context.Context, sandbox id.Client, member id.M
 // revokeKeysInSandboxes revokes the API keys that a member who was removed has made in
 // the sandboxes of the client.
 func (c *Commands) revokeKeysInSandboxes(ctx context.Context, call Call, member id.Member) error {
-	there, err := c.last(Call{})(ctx, eventstore.SandboxesStream(call.Client), eventstore.End)
+	there, err := latest[domain.Sandboxes](ctx, c, eventstore.SandboxesStream(call.Client))
 	if err != nil {
 		return err
 	}
 	group, ctx := panics.WithContext(ctx)
-	for _, one := range fold[domain.Sandboxes](there.history).Standing {
+	for _, one := range there.Standing {
 		group.Go(func() error {
 			inside := call
 			inside.Client = one.Sandbox

@@ -81,8 +81,8 @@ func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webh
 
 // stillSubscribed refuses a subscription that was removed since, or was taken back at once.
 func (c *Commands) stillSubscribed(ctx context.Context, client id.Client, webhook id.Webhook) error {
-	last, err := c.Log.ReadBack(ctx, eventstore.WebhookStream(client, webhook), eventstore.End, 1)
-	if err == nil && fold[domain.Webhook](last).Removed {
+	last, err := latest[domain.Webhook](ctx, c, eventstore.WebhookStream(client, webhook))
+	if err == nil && last.Removed {
 		err = fault.UnknownWebhook()
 	}
 	return err
