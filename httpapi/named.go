@@ -14,3 +14,11 @@ func Named[T id.Typed](text string, unknown func() *fault.Fault) (T, error) {
 	}
 	return named, nil
 }
+
+// NamedIfAny is Named of what may be left out, which names nothing.
+func NamedIfAny[T id.Typed](text *string, unknown func() *fault.Fault) (T, error) {
+	if text == nil {
+		return "", nil
+	}
+	return Named[T](*text, unknown)
+}

@@ -86,11 +86,8 @@ func (a *API) feedFilter(ctx context.Context, text, segment *string, within even
 
 // segmentReady is a segment whose members are asked for, where one is, and stands ready.
 func (a *API) segmentReady(ctx context.Context, ref *string, within event.Within) (segment id.Segment, err error) {
-	if ref == nil {
-		return "", nil
-	}
 	client, eventual := asked(ctx)
-	if segment, err = httpapi.Named[id.Segment](*ref, fault.UnknownSegment); err != nil {
+	if segment, err = httpapi.NamedIfAny[id.Segment](ref, fault.UnknownSegment); segment == "" || err != nil {
 		return "", err
 	}
 	return segment, segments.Model{Reader: a.Reader}.Ready(ctx, client, eventual, "segment_id", segment, within)

@@ -126,10 +126,8 @@ func (a *API) RecordEngagement(ctx context.Context, r httpapi.RecordEngagementRe
 		return nil, err
 	}
 	in := commands.Engage{Campaign: campaign, Kind: string(r.Body.Type), User: commands.UserRef(httpapi.Or(r.Body.UserID, ""))}
-	if r.Body.ImpressionID != nil {
-		if in.Impression, err = id.Parse[id.Impression](*r.Body.ImpressionID); err != nil {
-			return nil, fault.UnknownImpression()
-		}
+	if in.Impression, err = httpapi.NamedIfAny[id.Impression](r.Body.ImpressionID, fault.UnknownImpression); err != nil {
+		return nil, err
 	}
 	recorded, err := a.Commands.RecordEngagement(ctx, call(ctx), in)
 	if err != nil {

@@ -17,12 +17,11 @@ func (a *API) StartClusteringRun(ctx context.Context, r httpapi.StartClusteringR
 	if err != nil {
 		return nil, err
 	}
-	of := event.RunScope{Layer: layer}
-	if r.Body.SegmentID != nil {
-		if of.Segment, err = httpapi.Named[id.Segment](*r.Body.SegmentID, fault.UnknownSegment); err != nil {
-			return nil, err
-		}
+	segment, err := httpapi.NamedIfAny[id.Segment](r.Body.SegmentID, fault.UnknownSegment)
+	if err != nil {
+		return nil, err
 	}
+	of := event.RunScope{Layer: layer, Segment: segment}
 	run, err := a.Commands.RequestRun(ctx, call(ctx), commands.RequestRun{RunScope: of, K: httpapi.Or(r.Body.K, 0), MinSize: httpapi.Or(r.Body.MinSize, 0), Seed: r.Body.Seed})
 	if err != nil {
 		return nil, err

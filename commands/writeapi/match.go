@@ -22,19 +22,12 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 		in.Record = httpapi.Or(body.Record, in.Record)
 		in.Filter = httpapi.Or(body.Filter, "")
 		in.Other = commands.UserRef(httpapi.Or(body.MatchedUserID, ""))
-		if body.ConsentLayerID != nil {
-			layer, err := httpapi.Named[id.ConsentLayer](*body.ConsentLayerID, fault.UnknownConsentLayer)
-			if err != nil {
-				return nil, err
-			}
-			in.Layer = layer
+		var err error
+		if in.Layer, err = httpapi.NamedIfAny[id.ConsentLayer](body.ConsentLayerID, fault.UnknownConsentLayer); err != nil {
+			return nil, err
 		}
-		if body.SegmentID != nil {
-			segment, err := httpapi.Named[id.Segment](*body.SegmentID, fault.UnknownSegment)
-			if err != nil {
-				return nil, err
-			}
-			in.Segment = segment
+		if in.Segment, err = httpapi.NamedIfAny[id.Segment](body.SegmentID, fault.UnknownSegment); err != nil {
+			return nil, err
 		}
 	}
 	if in.Record && !httpapi.PrincipalFrom(ctx).May("write") {

@@ -10,12 +10,9 @@ import (
 
 // CreateSegment makes a segment.
 func (a *API) CreateSegment(ctx context.Context, r httpapi.CreateSegmentRequestObject) (httpapi.CreateSegmentResponseObject, error) {
-	var layer id.ConsentLayer
-	var err error
-	if r.Body.ConsentLayerID != nil {
-		if layer, err = httpapi.Named[id.ConsentLayer](*r.Body.ConsentLayerID, fault.UnknownConsentLayer); err != nil {
-			return nil, err
-		}
+	layer, err := httpapi.NamedIfAny[id.ConsentLayer](r.Body.ConsentLayerID, fault.UnknownConsentLayer)
+	if err != nil {
+		return nil, err
 	}
 	made, err := a.Commands.DefineSegment(ctx, call(ctx), r.Body.Name, r.Body.Rule, layer)
 	if err != nil {

@@ -40,18 +40,14 @@ const defaultPreview = 10
 
 // PreviewTraits shows what a decision about traits would do to the matches of a user.
 func (a *API) PreviewTraits(ctx context.Context, r httpapi.PreviewTraitsRequestObject) (httpapi.PreviewTraitsResponseObject, error) {
-	in := commands.PreviewTraits{
-		User: commands.UserRef(r.Body.UserID), Patch: r.Body.Traits, Limit: httpapi.Or(r.Body.Limit, defaultPreview),
-	}
-	if r.Body.ConsentLayerID != nil {
-		layer, err := httpapi.Named[id.ConsentLayer](*r.Body.ConsentLayerID, fault.UnknownConsentLayer)
-		if err != nil {
-			return nil, err
-		}
-		in.Layer = layer
+	layer, err := httpapi.NamedIfAny[id.ConsentLayer](r.Body.ConsentLayerID, fault.UnknownConsentLayer)
+	if err != nil {
+		return nil, err
 	}
 	c := call(ctx)
-	before, after, err := a.Commands.PreviewTraits(ctx, c, in)
+	before, after, err := a.Commands.PreviewTraits(ctx, c, commands.PreviewTraits{
+		User: commands.UserRef(r.Body.UserID), Patch: r.Body.Traits, Limit: httpapi.Or(r.Body.Limit, defaultPreview), Layer: layer,
+	})
 	if err != nil {
 		return nil, err
 	}
