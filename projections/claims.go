@@ -9,7 +9,6 @@ import (
 
 	"kindred/domain/event"
 	"kindred/eventstore"
-	"kindred/eventstore/projector"
 	"kindred/projections/readmodel"
 )
 
@@ -61,12 +60,5 @@ const openClaims = `SELECT stream FROM open_claims WHERE reserved_at < $1 ORDER 
 // OpenSince returns at most limit claims that were reserved before a moment
 // and are still open; none while the read model is yet to be made.
 func (m Claims) OpenSince(ctx context.Context, before time.Time, limit int) ([]eventstore.Stream, error) {
-	rows, err := m.Pool.Query(ctx, openClaims, before, limit)
-	if projector.TablesMissing(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[eventstore.Stream])
+	return readmodel.OfAll(ctx, m.Reader, pgx.RowTo[eventstore.Stream], openClaims, before, limit)
 }

@@ -8,7 +8,6 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
-	"kindred/eventstore/projector"
 	"kindred/projections/readmodel"
 )
 
@@ -48,17 +47,10 @@ func (m Clusters) UnjudgedRuns(ctx context.Context, except []id.Run) ([]OpenRun,
 }
 
 func (m Clusters) openRuns(ctx context.Context, sql string, except []id.Run) ([]OpenRun, error) {
-	rows, err := m.Pool.Query(ctx, sql, readmodel.Texts(except), maxOpenRuns)
-	if projector.TablesMissing(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r OpenRun, err error) {
+	return readmodel.OfAll(ctx, m.Reader, func(row pgx.CollectableRow) (r OpenRun, err error) {
 		err = row.Scan(readmodel.Text(&r.Client), readmodel.Text(&r.ID), readmodel.Text(&r.Layer), &r.TraitPaths, &r.K, &r.Seed, &r.CreatedAt, readmodel.Text(&r.CreatedPosition), &r.MinSize, &r.Attempt, readmodel.Text(&r.Segment))
 		return r, err
-	})
+	}, sql, readmodel.Texts(except), maxOpenRuns)
 }
 
 // Runs that are not there any more went with their client.

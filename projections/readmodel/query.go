@@ -128,6 +128,17 @@ func Count(ctx context.Context, r Reader, of projector.Projection, client id.Cli
 	return n, err
 }
 
+// OfAll collects the rows of a statement about all clients; none while the tables of the model are
+// yet to be made.
+func OfAll[T any](ctx context.Context, r Reader, row pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, _ := r.Pool.Query(ctx, sql, args...) // what it fails with, its rows end with
+	found, err := pgx.CollectRows(rows, row)
+	if projector.TablesMissing(err) {
+		return nil, nil
+	}
+	return found, err
+}
+
 // Text takes a text column that may be NULL, which is "".
 func Text[T ~string](into *T) any { return nullableText[T]{into} }
 

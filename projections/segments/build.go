@@ -60,16 +60,7 @@ func (m Model) clients(ctx context.Context, sql string, args ...any) ([]id.Clien
 	sql = fmt.Sprintf(`
 SELECT c.client FROM (%s) c
 WHERE NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = $%d AND q.client = c.client AND NOT q.slow) LIMIT $%d`, sql, len(args)+1, len(args)+2)
-	rows, _ := m.Pool.Query(ctx, sql, append(args, projector.ID(m), clientsSwept)...) // what it fails with, its rows end with
-	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if projector.TablesMissing(err) {
-		return nil, nil // there is nothing yet
-	}
-	clients := make([]id.Client, len(found))
-	for i, c := range found {
-		clients[i] = id.Client(c)
-	}
-	return clients, err
+	return readmodel.OfAll(ctx, m.Reader, pgx.RowTo[id.Client], sql, append(args, projector.ID(m), clientsSwept)...)
 }
 
 // A slice that is lost with its commit is judged again, so none waits for the disk.
