@@ -12,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -64,7 +66,7 @@ func (e environ) command(c cobra.Command, run func(context.Context, *call) error
 		if interrupted(cmd.Context(), err) {
 			return errInterrupted
 		}
-		if refused := (*kindred.Error)(nil); errors.As(err, &refused) && refused.Code == kindred.CodeInvalidSession {
+		if kindred.Is(err, kindred.CodeInvalidSession) {
 			return fmt.Errorf("the login of the profile %s has ended: kindred login", o.name())
 		}
 		return plain(err)
@@ -107,6 +109,14 @@ func completed(c *cobra.Command, flag string, values func() []string) {
 	}
 }
 
+// required makes a command refuse to do without a flag.
+func required(c *cobra.Command, flag string) *cobra.Command {
+	if err := c.MarkFlagRequired(flag); err != nil {
+		panic(err) // the flag is made before
+	}
+	return c
+}
+
 // name of the profile.
 func (o *options) name() string {
 	return cmp.Or(o.profile, o.getenv("KINDRED_PROFILE"), "default")
@@ -140,6 +150,26 @@ func (c *call) print(value any) error {
 	}
 	_, err = fmt.Fprintf(c.out, "%s\n", text)
 	return err
+}
+
+// list prints items as a table for people, or as JSON, a line each, and says whether there were some.
+func list[T any](c *call, items iter.Seq2[T, error], row func(T) string) (some bool, err error) {
+	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for item, err := range items {
+		switch {
+		case err != nil:
+			return some, err
+		case c.json:
+			err = c.print(item)
+		default:
+			_, err = fmt.Fprintln(table, row(item))
+		}
+		if err != nil {
+			return some, err
+		}
+		some = true
+	}
+	return some, table.Flush()
 }
 
 // say tells people what happens; machines read what is printed.

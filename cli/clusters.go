@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -15,51 +14,35 @@ func (e environ) clustersCommand() *cobra.Command {
 		Use: "clusters", Short: "Groups of like end users",
 		Example: "  kindred clusters list --layer lay_…\n  kindred clusters assign ext:u1 --layer lay_…",
 	}
+	const usage = "the consent layer of the clusters (required)"
 	clusters.AddCommand(
-		e.ofLayer(cobra.Command{
+		required(e.ofLayer(cobra.Command{
 			Use: "list", Short: "List the clusters of a consent layer", Example: "  kindred clusters list --layer lay_…", Args: cobra.NoArgs,
-		}, listClusters),
-		e.ofLayer(cobra.Command{
+		}, usage, listClusters), "layer"),
+		required(e.ofLayer(cobra.Command{
 			Use: "assign USER", Short: "Tell which cluster a user would be in, and why; nothing is recorded",
 			Example: "  kindred clusters assign ext:u1 --layer lay_…", Args: cobra.ExactArgs(1),
-		}, assignCluster),
+		}, usage, assignCluster), "layer"),
 	)
 	return clusters
 }
 
-// ofLayer makes a subcommand that cannot do without a layer.
-func (e environ) ofLayer(cmd cobra.Command, run func(ctx context.Context, c *call, k *kindred.Client, layer string) error) *cobra.Command {
+// ofLayer makes a subcommand that may name a consent layer.
+func (e environ) ofLayer(cmd cobra.Command, usage string, run func(ctx context.Context, c *call, k *kindred.Client, layer string) error) *cobra.Command {
 	var layer string
 	c := e.command(cmd, connected(func(ctx context.Context, c *call, k *kindred.Client) error { return run(ctx, c, k, layer) }))
-	c.Flags().StringVar(&layer, "layer", "", "the consent layer of the clusters (required)")
-	if err := c.MarkFlagRequired("layer"); err != nil {
-		panic(err) // the flag is made before
-	}
+	c.Flags().StringVar(&layer, "layer", "", usage)
 	return c
 }
 
 func listClusters(ctx context.Context, c *call, k *kindred.Client, layer string) error {
-	table, found := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0), false
-	for cluster, err := range k.Clusters.List(ctx, kindred.ListClustersParams{ConsentLayerID: layer}) {
-		switch {
-		case err != nil:
-			return err
-		case c.json:
-			err = c.print(cluster)
-		default:
-			_, err = fmt.Fprintf(table, "%s\t%d\t%s\n", cluster.ID, cluster.ClusterSize, Printable(cluster.Label))
-		}
-		if err != nil {
-			return err
-		}
-		found = true
+	some, err := list(c, k.Clusters.List(ctx, kindred.ListClustersParams{ConsentLayerID: layer}), func(cluster kindred.Cluster) string {
+		return fmt.Sprintf("%s\t%d\t%s", cluster.ID, cluster.ClusterSize, Printable(cluster.Label))
+	})
+	if err == nil && !some { // or a layer that is mistyped looks like one without clusters
+		_, err = k.Consent.GetLayer(ctx, layer)
 	}
-	if !found { // or a layer that is mistyped looks like one without clusters
-		if _, err := k.Consent.GetLayer(ctx, layer); err != nil {
-			return err
-		}
-	}
-	return table.Flush()
+	return err
 }
 
 // toldTerms are the terms that are told without --json.

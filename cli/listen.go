@@ -71,11 +71,8 @@ KINDRED_LISTEN_SECRET. It begins with the events that happen from now on.`,
 	f.StringVar(&to, "forward-to", "", "the URL of the receiver")
 	f.StringSliceVar(&names, "events", nil, "only events of these types (default: all)")
 	f.StringVar(&after, "after", "", "begin behind this event, evt_…")
-	if err := c.MarkFlagRequired("forward-to"); err != nil {
-		panic(err) // the flag is made above
-	}
 	completed(c, "events", typeNames)
-	return c
+	return required(c, "forward-to")
 }
 
 func forwardURL(text string) (string, error) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func end(ctx context.Context, p profile) error {
 		return err
 	}
 	err = k.Members.RevokeSession(ctx, p.SessionID)
-	if refused := (*kindred.Error)(nil); errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound) {
+	if refused, ok := errors.AsType[*kindred.Error](err); ok && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound) {
 		return nil // it has ended
 	}
 	return err
@@ -126,12 +127,7 @@ func end(ctx context.Context, p profile) error {
 
 // where the service is, for a login.
 func (o *options) where(p profile) string {
-	for _, at := range []string{o.url, o.getenv("KINDRED_URL"), p.URL} {
-		if at != "" {
-			return at
-		}
-	}
-	return localURL
+	return cmp.Or(o.url, o.getenv("KINDRED_URL"), p.URL, localURL)
 }
 
 // loggedIn makes a client of the profile's login, which goes nowhere but to where it was made.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,25 +30,14 @@ func (e environ) sandboxesCommand() *cobra.Command {
 }
 
 func listSandboxes(ctx context.Context, c *call, k *kindred.Client) error {
-	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	for s, err := range k.Sandboxes.List(ctx, kindred.ListSandboxesParams{}) {
-		switch {
-		case err != nil:
-			return err
-		case c.json:
-			err = c.print(s)
-		default:
-			until := ""
-			if s.ExpiresAt != nil {
-				until = "until " + s.ExpiresAt.Format(time.RFC3339)
-			}
-			_, err = fmt.Fprintf(table, "%s\t%s\t%s\n", s.ID, Printable(s.Name), until)
+	_, err := list(c, k.Sandboxes.List(ctx, kindred.ListSandboxesParams{}), func(s kindred.Sandbox) string {
+		until := ""
+		if s.ExpiresAt != nil {
+			until = "until " + s.ExpiresAt.Format(time.RFC3339)
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return table.Flush()
+		return fmt.Sprintf("%s\t%s\t%s", s.ID, Printable(s.Name), until)
+	})
+	return err
 }
 
 func (e environ) createSandboxCommand() *cobra.Command {

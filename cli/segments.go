@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,8 +21,15 @@ func (e environ) segmentsCommand() *cobra.Command {
 		e.command(cobra.Command{
 			Use: "list", Short: "List the segments", Example: "  kindred segments list", Args: cobra.NoArgs,
 		}, connected(listSegments)),
-		e.createSegmentCommand(),
-		e.previewSegmentCommand(),
+		e.ofLayer(cobra.Command{
+			Use: "create NAME RULE", Short: "Make a segment, and wait until it is ready",
+			Example: "  kindred segments create Pros 'traits.plan == \"pro\" && traits.age > 30'\n  kindred segments create Offers 'traits.plan == \"pro\"' --layer lay_…",
+			Args:    cobra.ExactArgs(2),
+		}, "the consent layer that it is found under, of who grants it", createSegment),
+		e.ofLayer(cobra.Command{
+			Use: "preview RULE", Short: "Tell whom a rule would name",
+			Example: "  kindred segments preview 'has(traits.email)'\n  kindred segments preview 'traits.age > 30' --layer lay_…", Args: cobra.ExactArgs(1),
+		}, "the consent layer that it would be found under", previewSegment),
 		e.command(cobra.Command{
 			Use: "members SEGMENT", Short: "List the members of a segment", Example: "  kindred segments members seg_…", Args: cobra.ExactArgs(1),
 		}, connected(listSegmentMembers)),
@@ -38,27 +43,6 @@ func (e environ) segmentsCommand() *cobra.Command {
 		e.followSegmentCommand(),
 	)
 	return segments
-}
-
-func (e environ) createSegmentCommand() *cobra.Command {
-	var layer string
-	cmd := e.command(cobra.Command{
-		Use: "create NAME RULE", Short: "Make a segment, and wait until it is ready",
-		Example: "  kindred segments create Pros 'traits.plan == \"pro\" && traits.age > 30'\n  kindred segments create Offers 'traits.plan == \"pro\"' --layer lay_…",
-		Args:    cobra.ExactArgs(2),
-	}, connected(func(ctx context.Context, c *call, k *kindred.Client) error { return createSegment(ctx, c, k, layer) }))
-	cmd.Flags().StringVar(&layer, "layer", "", "the consent layer that it is found under, of who grants it")
-	return cmd
-}
-
-func (e environ) previewSegmentCommand() *cobra.Command {
-	var layer string
-	cmd := e.command(cobra.Command{
-		Use: "preview RULE", Short: "Tell whom a rule would name",
-		Example: "  kindred segments preview 'has(traits.email)'\n  kindred segments preview 'traits.age > 30' --layer lay_…", Args: cobra.ExactArgs(1),
-	}, connected(func(ctx context.Context, c *call, k *kindred.Client) error { return previewSegment(ctx, c, k, layer) }))
-	cmd.Flags().StringVar(&layer, "layer", "", "the consent layer that it would be found under")
-	return cmd
 }
 
 // orNone is a text that may be left out.
@@ -81,21 +65,10 @@ func connected(run func(context.Context, *call, *kindred.Client) error) func(con
 }
 
 func listSegments(ctx context.Context, c *call, k *kindred.Client) error {
-	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	for s, err := range k.Segments.List(ctx, kindred.ListSegmentsParams{}) {
-		switch {
-		case err != nil:
-			return err
-		case c.json:
-			err = c.print(s)
-		default:
-			_, err = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", s.ID, s.State, s.Members, Printable(s.Name), Printable(s.Rule))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return table.Flush()
+	_, err := list(c, k.Segments.List(ctx, kindred.ListSegmentsParams{}), func(s kindred.Segment) string {
+		return fmt.Sprintf("%s\t%s\t%d\t%s\t%s", s.ID, s.State, s.Members, Printable(s.Name), Printable(s.Rule))
+	})
+	return err
 }
 
 const (
@@ -240,8 +213,7 @@ func followSegment(ctx context.Context, c *call, k *kindred.Client) error {
 			return err
 		}
 		err = c.tellChanges(ctx, k, after)
-		var refused *kindred.Error
-		if !errors.As(err, &refused) || refused.Code != "cursor_expired" {
+		if !kindred.Is(err, kindred.CodeCursorExpired) {
 			return err
 		}
 		if err := c.tellMember("again", "", "", map[string]string{"change": "again"}); err != nil {

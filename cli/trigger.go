@@ -46,11 +46,7 @@ with --live to have it all the same.`,
   kindred trigger clustering.failed --live cli_…`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), areTypes),
 		ValidArgs: typeNames(),
-	}, func(ctx context.Context, c *call) error {
-		k, err := c.connect()
-		if err != nil {
-			return err
-		}
+	}, connected(func(ctx context.Context, c *call, k *kindred.Client) error {
 		if err := harmless(ctx, k, live); err != nil {
 			return err
 		}
@@ -65,7 +61,7 @@ with --live to have it all the same.`,
 			return err
 		}
 		return c.show(event)
-	})
+	}))
 	c.Flags().StringVar(&live, "live", "", "the client, cli_…, that is to have it though it may be live")
 	return c
 }
@@ -173,8 +169,8 @@ func (s *story) layer(ctx context.Context, refs []string) (*kindred.ConsentLayer
 	return l, err
 }
 
-// run clusters and waits for the end of it.
-func (s *story) run(ctx context.Context, l *kindred.ConsentLayer) (*kindred.ClusteringRun, error) {
+// run clusters and waits for the end of it, which is to be as wanted.
+func (s *story) run(ctx context.Context, l *kindred.ConsentLayer, want kindred.RunStatus) (*kindred.ClusteringRun, error) {
 	run, err := s.k.Clusters.StartClusteringRun(ctx, kindred.NewClusteringRun{ConsentLayerID: l.ID, K: new(int64(2)), Seed: new(int64(1))})
 	for err == nil && run.EndedAt == nil {
 		select {
@@ -188,15 +184,10 @@ func (s *story) run(ctx context.Context, l *kindred.ConsentLayer) (*kindred.Clus
 		return nil, err
 	}
 	s.say("%s is %s", run.ID, run.Status)
-	return run, nil
-}
-
-func (s *story) completed(ctx context.Context, l *kindred.ConsentLayer) (*kindred.ClusteringRun, error) {
-	run, err := s.run(ctx, l)
-	if err == nil && run.Status != kindred.RunStatusCompleted {
-		err = fmt.Errorf("the run %s is %s", run.ID, run.Status)
+	if run.Status != want {
+		return nil, fmt.Errorf("the run %s is %s", run.ID, run.Status)
 	}
-	return run, err
+	return run, nil
 }
 
 func (s *story) fail(ctx context.Context) error {
@@ -205,10 +196,7 @@ func (s *story) fail(ctx context.Context) error {
 		return err
 	}
 	s.about = []string{l.ID}
-	run, err := s.run(ctx, l) // nobody has consented
-	if err == nil && run.Status != kindred.RunStatusFailed {
-		err = fmt.Errorf("the run %s is %s", run.ID, run.Status)
-	}
+	_, err = s.run(ctx, l, kindred.RunStatusFailed) // nobody has consented
 	return err
 }
 
@@ -230,7 +218,7 @@ func (s *story) clustered(ctx context.Context) (*kindred.ConsentLayer, *kindred.
 	if err != nil {
 		return nil, nil, err
 	}
-	run, err := s.completed(ctx, l)
+	run, err := s.run(ctx, l, kindred.RunStatusCompleted)
 	return l, run, err
 }
 
@@ -257,7 +245,7 @@ func (s *story) drift(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	after, err := s.completed(ctx, l)
+	after, err := s.run(ctx, l, kindred.RunStatusCompleted)
 	if err != nil {
 		return err
 	}

@@ -24,13 +24,12 @@ type who struct {
 }
 
 func (e environ) whoamiCommand() *cobra.Command {
-	c := e.command(cobra.Command{
+	return e.command(cobra.Command{
 		Use:     "whoami",
 		Short:   "Tell which client, and whose key or login, commands use",
 		Example: "  kindred whoami\n  KINDRED_API_KEY=… kindred whoami --json\n  kindred whoami --profile sandbox",
 		Args:    cobra.NoArgs,
 	}, connected(whoami))
-	return c
 }
 
 func whoami(ctx context.Context, c *call, k *kindred.Client) error {
@@ -48,9 +47,9 @@ func whoami(ctx context.Context, c *call, k *kindred.Client) error {
 	}
 	is.ClientID = id
 	details, livemode, err := client(ctx, k)
-	var refused *kindred.Error
+	refused, ok := errors.AsType[*kindred.Error](err)
 	switch {
-	case errors.As(err, &refused) && refused.Status == http.StatusForbidden: // a key that may only write
+	case ok && refused.Status == http.StatusForbidden: // a key that may only write
 	case err != nil:
 		return err
 	default:

@@ -52,15 +52,13 @@ func endings() []os.Signal {
 
 // exitCode is 2 where help is asked for about what there is not: it was called wrongly, and nothing has failed.
 func exitCode(err error) int {
-	var none *noTopicError
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &none):
-		return 2
-	default:
-		return 1
 	}
+	if _, none := errors.AsType[*noTopicError](err); none {
+		return 2
+	}
+	return 1
 }
 
 // Command is the command line of kindred in an environment.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -68,11 +69,7 @@ func jsonFlag(cmd *cobra.Command, into *bool) {
 func oneOf(what string, names []string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		for _, arg := range args {
-			known := false
-			for _, name := range names {
-				known = known || name == arg
-			}
-			if !known {
+			if !slices.Contains(names, arg) {
 				return fmt.Errorf("%q is no %s; there are %s", arg, what, strings.Join(names, ", "))
 			}
 		}
