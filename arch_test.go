@@ -73,7 +73,7 @@ var rules = map[string][]string{
 	},
 	"projections/projectionstest": {
 		"projections", "projections/readmodel", "domain", "domain/event", "domain/fault", "domain/id", "eventstore", "eventstore/pgstore", "eventstore/projector",
-		"eventstore/seal", "eventstore/seal/keystest", "eventstore/seal/pgkeys", "postgres", "postgres/pgtest", "pgx",
+		"eventstore/seal", "eventstore/seal/keystest", "eventstore/seal/pgkeys", "postgres", "postgres/pgtest", "pgx", "testkit",
 	},
 	"readapi": {
 		"projections", "projections/auditing", "projections/feeds", "projections/populations", "projections/readmodel", "projections/segments",

@@ -130,7 +130,7 @@ func rest(w *projectionstest.Fixture) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		e := projectionstest.Must[event.Event](w)(registry.Decode(name, version, data))
+		e := testkit.Must(registry.Decode(name, version, data))(w)
 		if personal, ok := e.(event.PersonalData); ok {
 			if err := w.EventLog.Vault.Prepare(w.Context(), w.Acme, personal.Subject()); err != nil {
 				w.Fatal(err)

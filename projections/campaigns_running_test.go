@@ -16,6 +16,7 @@ import (
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
 	"kindred/projections/segments"
+	"kindred/testkit"
 )
 
 func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
@@ -80,7 +81,7 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 		}
 		w.Record(client, "campaign-"+string(campaign), events...)
 		at := now.Add(c.later)
-		found := projectionstest.Must[[]projections.Showable](t)(projections.Campaigns{Reader: w.Reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour), readmodel.Page{Limit: projections.MaxShowable}))
+		found := testkit.Must(projections.Campaigns{Reader: w.Reader}.Showable(t.Context(), client, user, at, at.Add(-7*24*time.Hour), readmodel.Page{Limit: projections.MaxShowable}))(t)
 		if may := len(found) == 1; may != c.may {
 			t.Errorf("%s: may be shown: %t", c.what, may)
 			continue
@@ -117,7 +118,7 @@ func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 	wants := func(what string, want ...id.Campaign) {
 		t.Helper()
 		var got []id.Campaign
-		for _, found := range projectionstest.Must[[]feeds.Running](t)(feed.Running(t.Context(), w.Acme, user)) {
+		for _, found := range testkit.Must(feed.Running(t.Context(), w.Acme, user))(t) {
 			got = append(got, found.Campaign)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -154,10 +155,10 @@ func TestAClientWithManyDueCampaignsOrWhoseCannotBeFollowedKeepsBackNobodyElse(t
 	late := schedule(w.Bolt, soon.Add(time.Minute))
 	campaigns := projections.Campaigns{Reader: w.Reader}
 	for _, client := range []id.Client{w.Acme, w.Bolt} {
-		projectionstest.Must[[]projections.Campaign](t)(campaigns.List(t.Context(), client, false, nil, readmodel.Page{Limit: 10})) // they are there
+		testkit.Must(campaigns.List(t.Context(), client, false, nil, readmodel.Page{Limit: 10}))(t) // they are there
 	}
 	due := func(limit int) map[id.Campaign]id.Client {
-		return projectionstest.Must[map[id.Campaign]id.Client](t)(campaigns.Due(t.Context(), soon.Add(time.Hour), limit))
+		return testkit.Must(campaigns.Due(t.Context(), soon.Add(time.Hour), limit))(t)
 	}
 	if found := due(2); found[late] != w.Bolt || len(found) != 2 {
 		t.Errorf("the first two are %v, and do not take turns", found)

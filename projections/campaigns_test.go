@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/event"
@@ -20,6 +19,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 // campaignHistory is a made-up history of a few campaigns and users of two
@@ -180,15 +180,15 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 // with few campaigns and impressions would read all of them to change one.
 func TestAChangeOfACampaignReadsNoOthers(t *testing.T) {
 	t.Parallel()
-	conn := projectionstest.Must[*pgxpool.Conn](t)(pgtest.New(t).Acquire(t.Context()))
+	conn := testkit.Must(pgtest.New(t).Acquire(t.Context()))(t)
 	defer conn.Release()
 	const client, batch, batches = id.Client("cli_0"), 50, 10
 	terms := event.CampaignTerms{Name: "a", BudgetMinor: 1 << 40, Currency: "EUR", Audience: "all"}
 	apply := func(n int) (read float64) {
-		tx := projectionstest.Must[pgx.Tx](t)(conn.Begin(t.Context()))
+		tx := testkit.Must(conn.Begin(t.Context()))(t)
 		defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it is committed, or the test fails
 		if n == 0 {
-			projectionstest.Must[pgconn.CommandTag](t)(tx.Exec(t.Context(), projections.Campaigns{}.Schema()+projections.Campaigns{}.Options().Indexes[0]))
+			testkit.Must(tx.Exec(t.Context(), projections.Campaigns{}.Schema()+projections.Campaigns{}.Options().Indexes[0]))(t)
 		}
 		var events []eventstore.Recorded
 		for i := range batch {
@@ -248,8 +248,8 @@ func TestACampaignOfTheYearZeroIsDue(t *testing.T) {
 		event.CampaignScheduled{Campaign: campaign},
 		event.CampaignChanged{Campaign: campaign, CampaignTerms: changed})
 	campaigns := projections.Campaigns{Reader: w.Reader}
-	projectionstest.Must[[]projections.Campaign](t)(campaigns.List(t.Context(), w.Acme, false, nil, readmodel.Page{Limit: 1})) // it is there
-	due := projectionstest.Must[map[id.Campaign]id.Client](t)(campaigns.Due(t.Context(), time.Now(), 1))
+	testkit.Must(campaigns.List(t.Context(), w.Acme, false, nil, readmodel.Page{Limit: 1}))(t) // it is there
+	due := testkit.Must(campaigns.Due(t.Context(), time.Now(), 1))(t)
 	if due[campaign] != w.Acme {
 		t.Errorf("due are %v", due)
 	}
@@ -267,7 +267,7 @@ func TestAnErasedUserIsNobodyToTheCampaigns(t *testing.T) {
 	model := projections.Campaigns{Reader: w.Reader}
 	found := func() event.CampaignEngagementRecorded {
 		t.Helper()
-		return projectionstest.Must[eventstore.Recorded](t)(model.Find(t.Context(), w.Acme, shown)).Event.(event.CampaignEngagementRecorded)
+		return testkit.Must(model.Find(t.Context(), w.Acme, shown))(t).Event.(event.CampaignEngagementRecorded)
 	}
 	if got := found(); got.User != user {
 		t.Errorf("the impression is %s's, not %s's", got.User, user)
@@ -320,10 +320,10 @@ func TestACampaignIsDividedByTheClustersOfNow(t *testing.T) {
 	divide(id.Next[id.Run](w.IDs), segment, map[id.Cluster][]id.User{"of a segment": users[:1], "aimed at, of a segment": users[1:2]})
 
 	model := projections.Campaigns{Reader: w.Reader}
-	projectionstest.Must[[]projections.Campaign](t)(model.List(t.Context(), w.Acme, false, nil, everything())) // it has caught up
+	testkit.Must(model.List(t.Context(), w.Acme, false, nil, everything()))(t) // it has caught up
 	var got []string
 	aimed := projections.Campaign{ID: campaign, CampaignTerms: event.CampaignTerms{Clusters: []id.Cluster{"aimed at", "aimed at, of a segment", "before"}}}
-	for _, s := range projectionstest.Must[[]projections.ClusterShare](t)(model.Shares(t.Context(), w.Acme, false, aimed)) {
+	for _, s := range testkit.Must(model.Shares(t.Context(), w.Acme, false, aimed))(t) {
 		got = append(got, fmt.Sprint(s.Cluster, ": ", s.Reach, " of ", s.Size, ", ", s.Impressions))
 	}
 	want := []string{"two: 2 of 2, 5", "aimed at, of a segment: 1 of 1, 2", "one: 1 of 1, 1", "aimed at: 0 of 1, 0"}

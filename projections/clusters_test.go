@@ -146,10 +146,10 @@ func TestTheRunsOfADeletedClientHaveEnded(t *testing.T) {
 	w.Record(w.Acme, "runs-"+string(layer), event.ClusteringRequested{Run: run, Layer: layer, TraitPaths: []string{"age"}})
 	runs := map[id.Run]id.Client{run: w.Acme}
 	testkit.Eventually(t, "the run is open", func() bool {
-		return len(projectionstest.Must[[]projections.OpenRun](t)(model.OpenRuns(t.Context(), nil))) == 1
+		return len(testkit.Must(model.OpenRuns(t.Context(), nil))(t)) == 1
 	})
 	for what, over := range map[string]func(context.Context, map[id.Run]id.Client) ([]id.Run, error){"ended": model.EndedRuns, "judged": model.JudgedRuns} {
-		if found := projectionstest.Must[[]id.Run](t)(over(t.Context(), runs)); len(found) > 0 {
+		if found := testkit.Must(over(t.Context(), runs))(t); len(found) > 0 {
 			t.Errorf("%v have %s", found, what)
 		}
 	}
@@ -163,7 +163,7 @@ func TestTheRunsOfADeletedClientHaveEnded(t *testing.T) {
 		return err == nil && shown == 0
 	})
 	for what, over := range map[string]func(context.Context, map[id.Run]id.Client) ([]id.Run, error){"ended": model.EndedRuns, "judged": model.JudgedRuns} {
-		if found := projectionstest.Must[[]id.Run](t)(over(t.Context(), runs)); !slices.Equal(found, []id.Run{run}) {
+		if found := testkit.Must(over(t.Context(), runs))(t); !slices.Equal(found, []id.Run{run}) {
 			t.Errorf("%v have %s; want the run", found, what)
 		}
 	}
@@ -242,10 +242,10 @@ func TestRunsAndClustersAreListedByLayerAndSegment(t *testing.T) {
 		{event.RunScope{Layer: news, Segment: segment}, []string{"news in segment"}, []string{"news in segment"}},
 	} {
 		var runs, clusters []string
-		for _, r := range projectionstest.Must[[]projections.Run](t)(model.Runs(t.Context(), w.Acme, false, projections.RunQuery{Layer: list.of.Layer, Segment: list.of.Segment, Page: everything()})) {
+		for _, r := range testkit.Must(model.Runs(t.Context(), w.Acme, false, projections.RunQuery{Layer: list.of.Layer, Segment: list.of.Segment, Page: everything()}))(t) {
 			runs = append(runs, names[r.ID])
 		}
-		for _, c := range projectionstest.Must[[]projections.Cluster](t)(model.List(t.Context(), w.Acme, false, list.of, everything())) {
+		for _, c := range testkit.Must(model.List(t.Context(), w.Acme, false, list.of, everything()))(t) {
 			clusters = append(clusters, string(c.ID))
 		}
 		if !slices.Equal(runs, list.runs) || !slices.Equal(clusters, list.clusters) {
@@ -298,13 +298,13 @@ func TestWhatNeedsAttentionIsWhatNothingHasFollowed(t *testing.T) {
 		[]event.Event{event.ClusterRetired{Cluster: "retired", Layer: followed.Layer, Run: again}})...)
 	w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, tried)), event.ClusteringRequested{Run: given, Layer: tried.Layer, TraitPaths: []string{"age"}},
 		event.ClusteringCancelled{Run: given, Layer: tried.Layer})
-	projectionstest.Must[[]projections.Run](t)(model.Runs(t.Context(), w.Acme, false, projections.RunQuery{Page: everything()})) // it has caught up
+	testkit.Must(model.Runs(t.Context(), w.Acme, false, projections.RunQuery{Page: everything()}))(t) // it has caught up
 
 	var failed, drifting []string
-	for _, r := range projectionstest.Must[[]projections.Run](t)(model.LastFailed(t.Context(), w.Acme, 10)) {
+	for _, r := range testkit.Must(model.LastFailed(t.Context(), w.Acme, 10))(t) {
 		failed = append(failed, names[r.ID])
 	}
-	for _, d := range projectionstest.Must[[]projections.DriftingCluster](t)(model.Drifting(t.Context(), w.Acme, 10)) {
+	for _, d := range testkit.Must(model.Drifting(t.Context(), w.Acme, 10))(t) {
 		drifting = append(drifting, string(d.Cluster))
 	}
 	if want := []string{"followed by one that was cancelled", "last of a segment", "last of its layer"}; !slices.Equal(failed, want) {

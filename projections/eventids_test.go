@@ -8,6 +8,7 @@ import (
 	"kindred/eventstore"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
+	"kindred/testkit"
 )
 
 func TestEventsAreFoundByDerivedIdsAndKeys(t *testing.T) {
@@ -31,8 +32,8 @@ func TestEventsAreFoundByDerivedIdsAndKeys(t *testing.T) {
 	derived := id.Next[id.Event](id.Derived("a request"))
 	append := func(ids *id.Source, events ...event.Event) []eventstore.Recorded {
 		t.Helper()
-		end := projectionstest.Must[eventstore.StreamVersion](t)(w.EventLog.Version(t.Context(), stream))
-		return projectionstest.Must[[]eventstore.Recorded](t)(w.EventLog.Append(t.Context(), end, eventstore.Origin{Client: w.Acme, Actor: "test"}, ids, events...))
+		end := testkit.Must(w.EventLog.Version(t.Context(), stream))(t)
+		return testkit.Must(w.EventLog.Append(t.Context(), end, eventstore.Origin{Client: w.Acme, Actor: "test"}, ids, events...))(t)
 	}
 	random := append(w.IDs, event.MatchComputed{User: "usr_a", MatchedUser: "usr_b"})[0].ID
 	append(id.Derived("a request"), event.MatchComputed{User: "usr_a", MatchedUser: "usr_b"})

@@ -13,6 +13,7 @@ import (
 	"kindred/postgres/pgtest"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
+	"kindred/testkit"
 )
 
 func TestInteractionsOfAnyBatchesMakeTheSameTables(t *testing.T) {
@@ -93,8 +94,8 @@ func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 	}
 	w.Erase(w.Acme, ned)
 	model, now := projections.Interactions{Reader: w.Reader}, time.Now()
-	projectionstest.Must[[]id.User](t)(projections.Consent{Reader: w.Reader}.Consenting(t.Context(), w.Acme, layer, "", whatever)) // it has caught up
-	projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()}))
+	testkit.Must(projections.Consent{Reader: w.Reader}.Consenting(t.Context(), w.Acme, layer, "", whatever))(t) // it has caught up
+	testkit.Must(w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()}))(t)
 	of := func(found []projections.Standing) (users []id.User) {
 		for _, s := range found {
 			users = append(users, s.User)
@@ -102,10 +103,10 @@ func TestWhoFillsAFeedWithinALayer(t *testing.T) {
 		return users
 	}
 	newest := func(within event.Within, limit int) []id.User {
-		return of(projectionstest.Must[[]projections.Standing](t)(model.Newest(t.Context(), w.Acme, false, ada, now, within, limit)))
+		return of(testkit.Must(model.Newest(t.Context(), w.Acme, false, ada, now, within, limit))(t))
 	}
 	popular := func(within event.Within) []id.User {
-		found := of(projectionstest.Must[[]projections.Standing](t)(model.Popular(t.Context(), w.Acme, false, ada, now, within, whatever)))
+		found := of(testkit.Must(model.Popular(t.Context(), w.Acme, false, ada, now, within, whatever))(t))
 		slices.Sort(found) // they are equally popular
 		return found
 	}
@@ -135,8 +136,8 @@ func TestAnImpressionOfTheFutureTiresNobody(t *testing.T) {
 		w.EventLog.Now = func() time.Time { return time.Now().Add(ahead) }
 		w.Interact(w.Acme, ada, bob, "impression", 1)
 	}
-	projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()}))
-	found := projectionstest.Must[[]projections.Standing](t)(projections.Interactions{Reader: w.Reader}.Standings(t.Context(), w.Acme, false, ada, time.Now(), []id.User{bob}))
+	testkit.Must(w.Users().List(t.Context(), w.Acme, false, projections.UserQuery{Page: everything()}))(t)
+	found := testkit.Must(projections.Interactions{Reader: w.Reader}.Standings(t.Context(), w.Acme, false, ada, time.Now(), []id.User{bob}))(t)
 	if len(found) != 1 || found[0].Unanswered != 1 {
 		t.Errorf("got %+v; want one impression, the one by the clock that is right", found)
 	}
@@ -151,9 +152,9 @@ func TestAnImpressionTiresInASandboxWhoseClockIsAhead(t *testing.T) {
 	w.Record(sandbox, string(eventstore.SandboxStream(sandbox)), event.ClockMoved{Client: sandbox, MovedMicros: ahead, AheadMicros: ahead})
 	ada, bob := w.Create(sandbox, "ada", `{}`), w.Create(sandbox, "bob", `{}`)
 	w.Interact(sandbox, ada, bob, "impression", 1)
-	projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), sandbox, false, projections.UserQuery{Page: everything()}))
-	now := projectionstest.Must[time.Time](t)(w.EventLog.TimeOf(t.Context(), sandbox))
-	found := projectionstest.Must[[]projections.Standing](t)(projections.Interactions{Reader: w.Reader}.Standings(t.Context(), sandbox, false, ada, now, []id.User{bob}))
+	testkit.Must(w.Users().List(t.Context(), sandbox, false, projections.UserQuery{Page: everything()}))(t)
+	now := testkit.Must(w.EventLog.TimeOf(t.Context(), sandbox))(t)
+	found := testkit.Must(projections.Interactions{Reader: w.Reader}.Standings(t.Context(), sandbox, false, ada, now, []id.User{bob}))(t)
 	if len(found) != 1 || found[0].Unanswered != 1 {
 		t.Errorf("got %+v; want one impression", found)
 	}

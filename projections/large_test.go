@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore/projector"
@@ -75,7 +73,7 @@ func TestWhatEndsForManyUsersKeepsNobodyWaiting(t *testing.T) {
 			if _, err := w.Pool.Exec(t.Context(), tt.large, w.Acme, layer); err != nil {
 				t.Fatal(err)
 			}
-			locked := projectionstest.Must[pgx.Tx](t)(w.Pool.Begin(t.Context()))
+			locked := testkit.Must(w.Pool.Begin(t.Context()))(t)
 			defer func() { _ = locked.Rollback(t.Context()) }()
 			if _, err := locked.Exec(t.Context(), `SELECT FROM `+tt.table+` WHERE client = $1 AND user_id = 'usr_1' FOR UPDATE`, w.Acme); err != nil {
 				t.Fatal(err)

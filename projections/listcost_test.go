@@ -18,6 +18,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 // statements are those that a pool has run.
@@ -93,7 +94,7 @@ func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 	seen := &statements{}
 	config := w.Pool.Config()
 	config.ConnConfig.Tracer = seen
-	traced := projectionstest.Must[*pgxpool.Pool](t)(pgxpool.NewWithConfig(t.Context(), config))
+	traced := testkit.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(traced.Close)
 	reader := w.Reader
 	reader.Pool = traced
@@ -205,7 +206,7 @@ func exactly(want, n int64, err error) (int, error) {
 // rowsLookedAt runs a statement as one that is prepared, and counts.
 func rowsLookedAt(t *testing.T, pool *pgxpool.Pool, mode, sql string, args []any) float64 {
 	t.Helper()
-	tx := projectionstest.Must[pgx.Tx](t)(pool.Begin(t.Context()))
+	tx := testkit.Must(pool.Begin(t.Context()))(t)
 	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // nothing was written
 	if _, err := tx.Exec(t.Context(), `SET LOCAL plan_cache_mode TO `+mode); err != nil {
 		t.Fatal(err)
@@ -292,7 +293,7 @@ func TestUsersAreListedByTheirLastChangeInPagesThatMissNobody(t *testing.T) {
 	query := projections.UserQuery{UpdatedSince: began, Page: readmodel.Page{Limit: 2}}
 	var got []string
 	for page := range 5 {
-		found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, query))
+		found := testkit.Must(w.Users().List(t.Context(), w.Acme, false, query))(t)
 		got = append(got, projectionstest.ExternalIDs(found)...)
 		if len(found) < query.Page.Limit {
 			break

@@ -113,7 +113,7 @@ func (w *waiting) sweep(client id.Client) projections.Sweep {
 	w.Helper()
 	now, err := w.EventLog.TimeOf(w.Context(), client)
 	w.check(err)
-	return projectionstest.Must[projections.Sweep](w)(w.queue.Sweep(w.Context(), client, true, now))
+	return testkit.Must(w.queue.Sweep(w.Context(), client, true, now))(w)
 }
 
 func TestHowLongASweepTakesIsMeasuredByTheClientsClock(t *testing.T) {

@@ -40,8 +40,8 @@ func TestUsersAreListedByCreationInPagesThatMissNobody(t *testing.T) {
 	var listed []string
 	var after eventstore.Position
 	for page := range 10 {
-		found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false,
-			projections.UserQuery{Page: readmodel.Page{After: after, Limit: 5}}))
+		found := testkit.Must(w.Users().List(t.Context(), w.Acme, false,
+			projections.UserQuery{Page: readmodel.Page{After: after, Limit: 5}}))(t)
 		listed = append(listed, projectionstest.ExternalIDs(found)...)
 		if len(found) < 5 {
 			break
@@ -71,13 +71,13 @@ func TestPagesOfLargeUsersEndEarlyAndMissNobody(t *testing.T) {
 			want = append(want, name)
 		}
 	}
-	projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, users[59]))
+	testkit.Must(w.Users().Get(t.Context(), w.Acme, false, users[59]))(t)
 	stop()
 	for _, user := range users[2:30] { // more than a page
 		w.Erase(w.Acme, user)
 	}
 	list := func(users projections.Users, q projections.UserQuery) (found []projections.User) {
-		return projectionstest.Must[[]projections.User](t)(users.List(t.Context(), w.Acme, true, q))
+		return testkit.Must(users.List(t.Context(), w.Acme, true, q))(t)
 	}
 	for name, read := range map[string]func(readmodel.Page) []projections.User{
 		"all": func(p readmodel.Page) []projections.User { return list(w.Users(), projections.UserQuery{Page: p}) },
@@ -88,7 +88,7 @@ func TestPagesOfLargeUsersEndEarlyAndMissNobody(t *testing.T) {
 			return list(w.Users(), projections.UserQuery{IDs: users, Page: p})
 		},
 		"erased": func(p readmodel.Page) []projections.User {
-			return projectionstest.Must[[]projections.User](t)(w.Users().ListAll(t.Context(), w.Acme, p))
+			return testkit.Must(w.Users().ListAll(t.Context(), w.Acme, p))(t)
 		},
 	} {
 		var names []string
@@ -131,7 +131,7 @@ func TestManyPagesThatAreReadTogetherAreEachTheirClients(t *testing.T) {
 		}
 	}
 	users := w.Users().Coalescing()
-	first := projectionstest.Must[[]projections.User](t)(users.List(t.Context(), w.Acme, false, projections.UserQuery{Page: readmodel.Page{Limit: 7}}))
+	first := testkit.Must(users.List(t.Context(), w.Acme, false, projections.UserQuery{Page: readmodel.Page{Limit: 7}}))(t)
 
 	var all sync.WaitGroup
 	for n := range 64 {
@@ -164,7 +164,7 @@ func TestUsersAreSelected(t *testing.T) {
 	ada, bob := w.Create(w.Acme, "ada", `{"n":1}`), w.Create(w.Acme, "bob", `{}`)
 	other := w.Create(w.Bolt, "ada", `{}`)
 	w.Change(w.Acme, ada, `{"n":2}`)
-	changed := projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, ada))
+	changed := testkit.Must(w.Users().Get(t.Context(), w.Acme, false, ada))(t)
 	if projectionstest.MustJSON(t, changed.Traits) != `{"n":2}` || changed.Revision != 1 || changed.ExternalID != "ada" || !changed.CreatedAt.Before(changed.UpdatedAt) {
 		t.Errorf("after a change: %+v", changed)
 	}
@@ -179,7 +179,7 @@ func TestUsersAreSelected(t *testing.T) {
 		"by a time yet to come": {projections.UserQuery{UpdatedSince: changed.UpdatedAt.Add(time.Microsecond)}, nil},
 	} {
 		test.query.Page = everything()
-		found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, false, test.query))
+		found := testkit.Must(w.Users().List(t.Context(), w.Acme, false, test.query))(t)
 		if diff := cmp.Diff(test.want, projectionstest.ExternalIDs(found)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -195,7 +195,7 @@ func TestAnErasedUserIsGoneAtOnceAndCanComeBackManyTimes(t *testing.T) {
 	const again = 18 // more than are looked up at once
 	for generation := range again {
 		user := w.CreateAgain(w.Acme, "ada", generation, `{}`)
-		if found := projectionstest.Must[id.User](t)(w.Users().Find(t.Context(), w.Acme, false, "ada")); found != user {
+		if found := testkit.Must(w.Users().Find(t.Context(), w.Acme, false, "ada"))(t); found != user {
 			t.Fatalf("found generation %s, not %s", found, user)
 		}
 		w.Erase(w.Acme, user)
@@ -204,7 +204,7 @@ func TestAnErasedUserIsGoneAtOnceAndCanComeBackManyTimes(t *testing.T) {
 		_, err = w.Users().Get(t.Context(), w.Acme, false, user)
 		projectionstest.WantFault(t, "user_unknown", err)
 	}
-	changes := projectionstest.Must[[]projections.UserChange](t)(w.Users().Changed(t.Context(), w.Acme, "", 1000))
+	changes := testkit.Must(w.Users().Changed(t.Context(), w.Acme, "", 1000))(t)
 	if len(changes) != again {
 		t.Fatalf("%d changes are told, not %d", len(changes), again)
 	}
@@ -235,10 +235,10 @@ func TestAUserWhoseKeyIsDestroyedIsNotShownEvenBeforeTheErasureArrives(t *testin
 	w := projectionstest.New(t)
 	stop := w.Follow(projections.Users{})
 	ada := w.Create(w.Acme, "ada", `{}`)
-	projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, ada))
+	testkit.Must(w.Users().Get(t.Context(), w.Acme, false, ada))(t)
 	stop()
 	w.Erase(w.Acme, ada)
-	found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, true, projections.UserQuery{Page: everything()}))
+	found := testkit.Must(w.Users().List(t.Context(), w.Acme, true, projections.UserQuery{Page: everything()}))(t)
 	if len(found) != 0 {
 		t.Errorf("still shown: %+v", found)
 	}
@@ -255,14 +255,14 @@ func TestWhoWithdrewIsNotTakenForConsentingByAModelThatIsBehind(t *testing.T) {
 	ada := w.Create(w.Acme, "ada", `{}`)
 	consents := projections.Consent{Reader: w.Reader}
 	w.Grant(w.Acme, layer, ada, true)
-	projectionstest.Must[[]id.User](t)(consents.Consenting(t.Context(), w.Acme, layer, "", 10)) // it has caught up
+	testkit.Must(consents.Consenting(t.Context(), w.Acme, layer, "", 10))(t) // it has caught up
 	stop()
 	w.Grant(w.Acme, layer, ada, false)
 	now := w.Record(w.Acme, string(eventstore.AllConsentsStream(w.Acme, layer)), event.ConsentGrantedToAll{Layer: layer})[0].Position
 	_, err := consents.NotConsenting(t.Context(), w.Acme, layer, now, "", 10)
 	projectionstest.WantFault(t, "stale", err)
 	w.Follow(projections.Consent{})
-	others := projectionstest.Must[[]id.User](t)(consents.NotConsenting(t.Context(), w.Acme, layer, now, "", 10))
+	others := testkit.Must(consents.NotConsenting(t.Context(), w.Acme, layer, now, "", 10))(t)
 	if diff := cmp.Diff([]id.User{ada}, others); diff != "" {
 		t.Errorf("who does not consent (-want +got):\n%s", diff)
 	}
@@ -292,19 +292,19 @@ func TestWhoConsentsIsToldOfOneLayerOfOneClient(t *testing.T) {
 
 	consents, everybody := projections.Consent{Reader: w.Reader}, slices.Collect(maps.Keys(names))
 	listed := func(client id.Client, granted bool) (found []id.User) {
-		for _, c := range projectionstest.Must[[]projections.UserConsent](t)(consents.Consents(t.Context(), client, false, layer, granted, everything())) {
+		for _, c := range testkit.Must(consents.Consents(t.Context(), client, false, layer, granted, everything()))(t) {
 			found = append(found, c.User)
 		}
 		return found
 	}
 	asked := func(client id.Client) []id.User {
-		return slices.Collect(maps.Keys(projectionstest.Must[map[id.User]bool](t)(consents.Granted(t.Context(), client, false, layer, everybody))))
+		return slices.Collect(maps.Keys(testkit.Must(consents.Granted(t.Context(), client, false, layer, everybody))(t)))
 	}
 	consenting := func(client id.Client) []id.User {
-		return projectionstest.Must[[]id.User](t)(consents.Consenting(t.Context(), client, layer, "", 10))
+		return testkit.Must(consents.Consenting(t.Context(), client, layer, "", 10))(t)
 	}
 	others := func(client id.Client) []id.User {
-		return projectionstest.Must[[]id.User](t)(consents.NotConsenting(t.Context(), client, layer, before, "", 10))
+		return testkit.Must(consents.NotConsenting(t.Context(), client, layer, before, "", 10))(t)
 	}
 	for _, c := range []struct {
 		what string
@@ -336,11 +336,11 @@ func TestWhoConsentsIsToldOfOneLayerOfOneClient(t *testing.T) {
 			t.Errorf("%s: %d, want %d", what, got, want)
 		}
 	}
-	count("users who were there", 4, projectionstest.Must[int](t)(consents.CountUsers(t.Context(), w.Acme, before)))
-	count("of another client", 0, projectionstest.Must[int](t)(consents.CountUsers(t.Context(), w.Bolt, before)))
+	count("users who were there", 4, testkit.Must(consents.CountUsers(t.Context(), w.Acme, before))(t))
+	count("of another client", 0, testkit.Must(consents.CountUsers(t.Context(), w.Bolt, before))(t))
 	for granted, want := range map[bool]int{true: 1, false: 1} {
-		count(fmt.Sprint("granted: ", granted), want, projectionstest.Must[int](t)(consents.CountChanged(t.Context(), w.Acme, layer, granted, "")))
-		count(fmt.Sprint("of another client, granted: ", granted), 0, projectionstest.Must[int](t)(consents.CountChanged(t.Context(), w.Bolt, layer, granted, "")))
+		count(fmt.Sprint("granted: ", granted), want, testkit.Must(consents.CountChanged(t.Context(), w.Acme, layer, granted, ""))(t))
+		count(fmt.Sprint("of another client, granted: ", granted), 0, testkit.Must(consents.CountChanged(t.Context(), w.Bolt, layer, granted, ""))(t))
 	}
 }
 
@@ -363,9 +363,9 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 		}
 	}
 	models := projections.Consent{Reader: w.Reader}
-	projectionstest.Must[[]projections.UserConsent](t)(models.Consents(t.Context(), w.Acme, false, layer, true, everything()))
-	projectionstest.Must[[]projections.Match](t)(projections.Matches{Reader: w.Reader}.List(t.Context(), w.Acme, false, asker, everything()))
-	projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, users[8]))
+	testkit.Must(models.Consents(t.Context(), w.Acme, false, layer, true, everything()))(t)
+	testkit.Must(projections.Matches{Reader: w.Reader}.List(t.Context(), w.Acme, false, asker, everything()))(t)
+	testkit.Must(w.Users().Get(t.Context(), w.Acme, false, users[8]))(t)
 	stop()
 	for _, user := range users[2:6] { // more than a page
 		w.Erase(w.Acme, user)
@@ -373,8 +373,8 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 	const limit = 3
 	for name, list := range map[string]func(after eventstore.Position) (names []string, last eventstore.Position){
 		"users": func(after eventstore.Position) (names []string, last eventstore.Position) {
-			found := projectionstest.Must[[]projections.User](t)(w.Users().List(t.Context(), w.Acme, true,
-				projections.UserQuery{Page: readmodel.Page{After: after, Limit: limit}}))
+			found := testkit.Must(w.Users().List(t.Context(), w.Acme, true,
+				projections.UserQuery{Page: readmodel.Page{After: after, Limit: limit}}))(t)
 			for _, u := range found {
 				if last = u.CreatedPosition; u.ID != asker {
 					names = append(names, u.ExternalID)
@@ -383,16 +383,16 @@ func TestAPageThatLosesUsersIsNotTakenForTheLast(t *testing.T) {
 			return names, last
 		},
 		"matches": func(after eventstore.Position) (names []string, last eventstore.Position) {
-			found := projectionstest.Must[[]projections.Match](t)(projections.Matches{Reader: w.Reader}.List(t.Context(), w.Acme, true, asker,
-				readmodel.Page{After: after, Limit: limit}))
+			found := testkit.Must(projections.Matches{Reader: w.Reader}.List(t.Context(), w.Acme, true, asker,
+				readmodel.Page{After: after, Limit: limit}))(t)
 			for _, m := range found {
 				names, last = append(names, m.ExternalID), m.CreatedPosition
 			}
 			return names, last
 		},
 		"consents": func(after eventstore.Position) (names []string, last eventstore.Position) {
-			found := projectionstest.Must[[]projections.UserConsent](t)(models.Consents(t.Context(), w.Acme, true, layer, true,
-				readmodel.Page{After: after, Limit: limit}))
+			found := testkit.Must(models.Consents(t.Context(), w.Acme, true, layer, true,
+				readmodel.Page{After: after, Limit: limit}))(t)
 			for _, c := range found {
 				names, last = append(names, c.ExternalID), c.Changed
 			}
@@ -421,7 +421,7 @@ func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 	stop := w.Follow(projections.Users{})
 	layer := w.Define(w.Acme, "personalisation")
 	known := w.Create(w.Acme, "known", `{}`)
-	projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, known))
+	testkit.Must(w.Users().Get(t.Context(), w.Acme, false, known))(t)
 	stop()
 	users, seeker := []id.User{known, w.Create(w.Acme, "new", `{}`)}, id.Next[id.User](w.IDs)
 	for _, user := range users {
@@ -466,13 +466,13 @@ func TestUsersWhomTheUsersModelDoesNotKnowYetAreWaitedFor(t *testing.T) {
 		t.Log(name)
 		_, err := list(false)
 		projectionstest.WantFault(t, "stale", err)
-		if diff := cmp.Diff([]string{"known"}, projectionstest.Must[[]string](t)(list(true))); diff != "" {
+		if diff := cmp.Diff([]string{"known"}, testkit.Must(list(true))(t)); diff != "" {
 			t.Errorf("what is there (-want +got):\n%s", diff)
 		}
 	}
 	w.Follow(projections.Users{})
 	for name, list := range lists {
-		if diff := cmp.Diff([]string{"known", "new"}, projectionstest.Must[[]string](t)(list(false))); diff != "" {
+		if diff := cmp.Diff([]string{"known", "new"}, testkit.Must(list(false))(t)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -491,7 +491,7 @@ func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 	}
 	var got []userChange
 	for after := eventstore.Start; ; {
-		page := projectionstest.Must[[]projections.UserChange](t)(w.Users().Changed(t.Context(), w.Acme, after, 2))
+		page := testkit.Must(w.Users().Changed(t.Context(), w.Acme, after, 2))(t)
 		for _, c := range page {
 			got, after = append(got, userChange{c.ID, string(c.Traits)}), c.At
 		}
@@ -515,7 +515,7 @@ func TestChangesOfLargeUsersAreToldOnSeveralPages(t *testing.T) {
 	}
 	told := 0
 	for after := eventstore.Start; told < users; {
-		page := projectionstest.Must[[]projections.UserChange](t)(w.Users().Changed(t.Context(), w.Acme, after, 1000))
+		page := testkit.Must(w.Users().Changed(t.Context(), w.Acme, after, 1000))(t)
 		if len(page) == 0 || len(page) > users*2/3 {
 			t.Fatalf("a page of %d users of 250 KiB, after %d", len(page), told)
 		}
@@ -536,19 +536,19 @@ func TestClientsAndMembers(t *testing.T) {
 	defaults := event.Settings{WebhookUserIDs: "user_id"}
 	owner := w.SignUp(w.Acme, "acme")
 	w.SignUp(w.Bolt, "bolt")
-	found := projectionstest.Must[projections.Client](t)(clients.Get(t.Context(), w.Acme, false, defaults))
+	found := testkit.Must(clients.Get(t.Context(), w.Acme, false, defaults))(t)
 	if found.Name != "acme" || found.Slug != "acme" || found.Settings != defaults || found.Revision != 1 {
 		t.Errorf("after the sign-up: %+v", found)
 	}
 	viewer, chosen := id.Next[id.Member](w.IDs), event.Settings{WebhookUserIDs: "external_id"}
 	w.Record(w.Acme, "client-"+string(w.Acme), projectionstest.AddedMember(viewer, "viewer"),
 		event.ClientRenamed{Client: w.Acme, Name: "Acme Inc."}, event.ClientSettingsChanged{Client: w.Acme, Settings: chosen})
-	found = projectionstest.Must[projections.Client](t)(clients.Get(t.Context(), w.Acme, false, defaults))
+	found = testkit.Must(clients.Get(t.Context(), w.Acme, false, defaults))(t)
 	if found.Name != "Acme Inc." || found.Slug != "acme" || found.Settings != chosen || found.Revision != 4 {
 		t.Errorf("after the changes: %+v", found)
 	}
 	emails := func() (list []string) {
-		for _, m := range projectionstest.Must[[]projections.Member](t)(clients.Members(t.Context(), w.Acme, false, everything())) {
+		for _, m := range testkit.Must(clients.Members(t.Context(), w.Acme, false, everything()))(t) {
 			list = append(list, m.Role+" "+m.Email)
 		}
 		return list
@@ -582,7 +582,7 @@ func TestAPageThatLosesMembersIsNotTakenForTheLast(t *testing.T) {
 	}
 	page := readmodel.Page{Limit: 2}
 	var found []id.Member
-	for _, m := range projectionstest.Must[[]projections.Member](t)(projections.Clients{Reader: w.Reader}.Members(t.Context(), w.Acme, false, page)) {
+	for _, m := range testkit.Must(projections.Clients{Reader: w.Reader}.Members(t.Context(), w.Acme, false, page))(t) {
 		found = append(found, m.ID)
 	}
 	if diff := cmp.Diff([]id.Member{members[0], members[4]}, found); diff != "" {
@@ -620,7 +620,7 @@ func TestAPIKeysAreFoundByTheirHashAsTheyAreNow(t *testing.T) {
 	}
 	_, err := byHash("raw of nobody")
 	projectionstest.WantFault(t, "api_key_unknown", err)
-	listed := projectionstest.Must[[]projections.APIKey](t)(keys.List(t.Context(), w.Acme, false, readmodel.Page{Limit: 3}))
+	listed := testkit.Must(keys.List(t.Context(), w.Acme, false, readmodel.Page{Limit: 3}))(t)
 	if len(listed) != 3 || listed[0].Name != "raw 0" || !listed[0].Revoked {
 		t.Errorf("listed: %+v", listed)
 	}
@@ -642,7 +642,7 @@ func TestKeysInForceAreNeitherRevokedNorExpired(t *testing.T) {
 	issue(member, -time.Hour)
 	others, last := issue(id.Next[id.Member](w.IDs), time.Hour), issue(member, time.Hour)
 	w.Revoke(w.Acme, revoked)
-	if made := projectionstest.Must[[]id.Key](t)(keys.MadeBy(t.Context(), w.Acme, member)); !slices.Equal(slices.Sorted(slices.Values(made)), slices.Sorted(slices.Values([]id.Key{first, last}))) {
+	if made := testkit.Must(keys.MadeBy(t.Context(), w.Acme, member))(t); !slices.Equal(slices.Sorted(slices.Values(made)), slices.Sorted(slices.Values([]id.Key{first, last}))) {
 		t.Errorf("the member made %s; want %s and %s", made, first, last)
 	}
 	for key, want := range map[id.Key]int{first: 0, others: 1, last: 2, "": 3} {
@@ -655,7 +655,7 @@ func TestKeysInForceAreNeitherRevokedNorExpired(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, key := range projectionstest.Must[[]projections.APIKey](t)(keys.List(t.Context(), w.Acme, false, everything())) {
+	for _, key := range testkit.Must(keys.List(t.Context(), w.Acme, false, everything()))(t) {
 		if used := key.LastUsedAt != nil; used != (key.ID == last) || used && !key.LastUsedAt.Equal(now.Truncate(time.Hour)) && time.Since(now) < time.Minute && now.Minute() < 58 {
 			t.Errorf("%s was last used at %v", key.ID, key.LastUsedAt)
 		}
@@ -680,14 +680,14 @@ func TestWebhooks(t *testing.T) {
 		"all": {nil, []id.Webhook{one, two}}, "paused": {&yes, []id.Webhook{two}}, "active": {&no, []id.Webhook{one}},
 	} {
 		var got []id.Webhook
-		for _, found := range projectionstest.Must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.Acme, false, test.paused, everything())) {
+		for _, found := range testkit.Must(webhooks.List(t.Context(), w.Acme, false, test.paused, everything()))(t) {
 			got = append(got, found.ID)
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	found := projectionstest.Must[projections.Webhook](t)(webhooks.Get(t.Context(), w.Acme, false, one))
+	found := testkit.Must(webhooks.Get(t.Context(), w.Acme, false, one))(t)
 	if found.URL != "https://changed" || found.EventTypes[0] != "clustering.failed" || found.Paused || !found.Signed || found.Revision != 3 {
 		t.Errorf("changed: %+v", found)
 	}
@@ -710,9 +710,9 @@ func TestMatchesOfAPairKeepTheirPlaceAndShowTheNewest(t *testing.T) {
 	w.Match(w.Acme, ada, bob, 0.75)
 	list := func(user id.User, page readmodel.Page) (lines []string) {
 		// The users that the matches name come from another model.
-		projectionstest.Must[projections.User](t)(w.Users().Get(t.Context(), w.Acme, false, ada))
+		testkit.Must(w.Users().Get(t.Context(), w.Acme, false, ada))(t)
 		matches := projections.Matches{Reader: w.Reader}
-		for _, m := range projectionstest.Must[[]projections.Match](t)(matches.List(t.Context(), w.Acme, false, user, page)) {
+		for _, m := range testkit.Must(matches.List(t.Context(), w.Acme, false, user, page))(t) {
 			lines = append(lines, fmt.Sprint(m.ExternalID, " ", m.Score, " ", m.Percentile, " ", m.Explanation))
 		}
 		return lines
@@ -747,7 +747,7 @@ func TestEachOpenClaimIsToldInTurn(t *testing.T) {
 	claims := projections.Claims{Reader: w.Reader}
 	told := map[eventstore.Stream]bool{}
 	testkit.Eventually(t, "all that are open are told, one at a time", func() bool {
-		open := projectionstest.Must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt.Add(time.Microsecond), 1))
+		open := testkit.Must(claims.OpenSince(t.Context(), last.RecordedAt.Add(time.Microsecond), 1))(t)
 		if len(open) != 1 {
 			t.Fatalf("told %v", open)
 		}
@@ -757,7 +757,7 @@ func TestEachOpenClaimIsToldInTurn(t *testing.T) {
 	if told["slug-2"] {
 		t.Error("one is told that is confirmed")
 	}
-	if early := projectionstest.Must[[]eventstore.Stream](t)(claims.OpenSince(t.Context(), last.RecordedAt, 10)); len(early) != 2 {
+	if early := testkit.Must(claims.OpenSince(t.Context(), last.RecordedAt, 10))(t); len(early) != 2 {
 		t.Errorf("open before the last was made: %v", early)
 	}
 }
@@ -778,9 +778,9 @@ func TestClientsTakeTurnsWithSandboxesThatAreOver(t *testing.T) {
 	one := add(w.Bolt)
 	sandboxes := projections.Sandboxes{Reader: w.Reader}
 	for _, client := range []id.Client{w.Acme, w.Bolt} {
-		projectionstest.Must[[]projections.Sandbox](t)(sandboxes.List(t.Context(), client, false, readmodel.Page{Limit: 1})) // they are there
+		testkit.Must(sandboxes.List(t.Context(), client, false, readmodel.Page{Limit: 1}))(t) // they are there
 	}
-	due := projectionstest.Must[map[id.Client]id.Client](t)(sandboxes.Due(t.Context(), over.Add(time.Second), 2))
+	due := testkit.Must(sandboxes.Due(t.Context(), over.Add(time.Second), 2))(t)
 	if due[one] != w.Bolt || len(due) != 2 {
 		t.Errorf("the first two are %v, and do not take turns", due)
 	}
@@ -796,8 +796,8 @@ func TestTheAddressOfAWebhookIsShownAndKeptSealed(t *testing.T) {
 	old := id.Next[id.Webhook](w.IDs)
 	w.Webhook(w.Acme, old, event.WebhookSubscribed{Webhook: old, WebhookAddress: event.WebhookAddress{ClearURL: "https://old"}, EventTypes: []string{"match.computed"}})
 	want := map[id.Webhook]string{one: "https://hunter2", two: "https://hunter2/two", old: "https://old"}
-	for _, found := range projectionstest.Must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.Acme, false, nil, everything())) {
-		got := projectionstest.Must[projections.Webhook](t)(webhooks.Get(t.Context(), w.Acme, false, found.ID))
+	for _, found := range testkit.Must(webhooks.List(t.Context(), w.Acme, false, nil, everything()))(t) {
+		got := testkit.Must(webhooks.Get(t.Context(), w.Acme, false, found.ID))(t)
 		if found.URL != want[found.ID] || got.URL != want[found.ID] {
 			t.Errorf("listed with %q, read with %q, want %q", found.URL, got.URL, want[found.ID])
 		}
@@ -857,7 +857,7 @@ func TestAClientThatIsQuarantinedIsToldAndTheOthersAreServed(t *testing.T) {
 	webhooks := projections.Webhooks{Reader: w.Reader}
 	_, err := webhooks.List(t.Context(), w.Acme, false, nil, everything())
 	projectionstest.WantFault(t, "quarantined", err)
-	if found := projectionstest.Must[[]projections.Webhook](t)(webhooks.List(t.Context(), w.Bolt, false, nil, everything())); len(found) != 2 {
+	if found := testkit.Must(webhooks.List(t.Context(), w.Bolt, false, nil, everything()))(t); len(found) != 2 {
 		t.Errorf("the other client has %d subscriptions", len(found))
 	}
 }

@@ -42,7 +42,7 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	found := projectionstest.Must[[]string](t)(model.Since(t.Context(), time.Minute, whatever))
+	found := testkit.Must(model.Since(t.Context(), time.Minute, whatever))(t)
 	if want := []string{string(key), string(member)}; !slices.Equal(slices.Sorted(slices.Values(found)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("%v are found; want %v", found, want)
 	}
@@ -53,7 +53,7 @@ func TestARevocationThatIsNotedLateIsFound(t *testing.T) {
 	if err := model.Note(t.Context(), client, string(member), long); err != nil {
 		t.Fatal(err)
 	}
-	if again := projectionstest.Must[[]string](t)(model.Since(t.Context(), time.Minute, whatever)); len(again) != 1 || again[0] != string(member) {
+	if again := testkit.Must(model.Since(t.Context(), time.Minute, whatever))(t); len(again) != 1 || again[0] != string(member) {
 		t.Errorf("%v; want what was noted again", again)
 	}
 }
@@ -121,7 +121,7 @@ func TestAClientThatRevokesWithoutEndIsNotedAsAWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	noted := map[string]bool{}
-	for _, subject := range projectionstest.Must[[]string](t)(model.Since(t.Context(), time.Minute, 1_000)) {
+	for _, subject := range testkit.Must(model.Since(t.Context(), time.Minute, 1_000))(t) {
 		noted[subject] = true
 	}
 	if len(noted) != 256+2 || !noted[string(client)] || !noted[string(theirs)] || noted[string(other)] {

@@ -11,6 +11,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
@@ -34,7 +35,7 @@ func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
 	}
 	listed := func(member id.Member, now time.Time, page readmodel.Page) (which []int) {
 		t.Helper()
-		for _, s := range projectionstest.Must[[]projections.Session](t)(model.List(t.Context(), w.Acme, false, page, member, now)) {
+		for _, s := range testkit.Must(model.List(t.Context(), w.Acme, false, page, member, now))(t) {
 			for n, known := range standing {
 				if known.Session == s.ID {
 					which = append(which, n)
@@ -54,13 +55,13 @@ func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
 	wantListed("all", []int{0, 1, 2}, listed("", soon, everything()))
 	wantListed("of one", []int{0, 2}, listed(members[0], soon, everything()))
 	wantListed("one a page", []int{0}, listed("", soon, readmodel.Page{Limit: 1}))
-	if other := projectionstest.Must[[]projections.Session](t)(model.List(t.Context(), w.Bolt, false, everything(), "", soon)); len(other) != 0 {
+	if other := testkit.Must(model.List(t.Context(), w.Bolt, false, everything(), "", soon))(t); len(other) != 0 {
 		t.Errorf("another client's: %v", other)
 	}
 
 	seen := func() time.Time {
 		t.Helper()
-		return projectionstest.Must[time.Time](t)(model.SeenAt(t.Context(), w.Acme, standing[0].Session, standing[0].OpenedAt))
+		return testkit.Must(model.SeenAt(t.Context(), w.Acme, standing[0].Session, standing[0].OpenedAt))(t)
 	}
 	use := func(now time.Time) {
 		t.Helper()
@@ -87,7 +88,7 @@ func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
 
 	_, err := model.Find(t.Context(), w.Bolt, standing[0].Session, soon)
 	projectionstest.WantFault(t, "session_unknown", err)
-	found := projectionstest.Must[projections.Session](t)(model.Find(t.Context(), w.Acme, standing[1].Session, soon))
+	found := testkit.Must(model.Find(t.Context(), w.Acme, standing[1].Session, soon))(t)
 	if found.Member != members[1] {
 		t.Errorf("%+v", found)
 	}

@@ -43,7 +43,7 @@ func TestStatisticsCountWhatHappenedInEachInterval(t *testing.T) {
 			event.CampaignSpendRecorded{SpendID: "2", AmountMinor: 5, Currency: "JPY"},
 			event.CampaignSpendRecorded{SpendID: "3", AmountMinor: 300, Currency: "EUR"})
 	})
-	berlin := projectionstest.Must[*time.Location](t)(time.LoadLocation("Europe/Berlin"))
+	berlin := testkit.Must(time.LoadLocation("Europe/Berlin"))(t)
 	at := func(d, hour int, zone *time.Location) time.Time { return time.Date(2026, 3, d, hour, 0, 0, 0, zone) }
 	for _, tt := range []struct {
 		metric, unit string
@@ -107,8 +107,8 @@ func TestADayBeginsWithItsFirstMoment(t *testing.T) {
 		"Pacific/Apia":     {2011, 31, time.December, "2011-12-30T10:00:00Z"}, // behind a day that never was
 		"UTC":              {2026, 31, time.December, "2026-12-31T00:00:00Z"},
 	} {
-		zone := projectionstest.Must[*time.Location](t)(time.LoadLocation(name))
-		begins := projectionstest.Must[time.Time](t)(time.Parse(time.RFC3339, tt.begins))
+		zone := testkit.Must(time.LoadLocation(name))(t)
+		begins := testkit.Must(time.Parse(time.RFC3339, tt.begins))(t)
 		if got := projections.DayBegins(tt.year, tt.month, tt.day, zone); !got.Equal(begins) || got.Day() != tt.day || begins.Add(-1).In(zone).Day() == tt.day {
 			t.Errorf("in %s it begins at %s, not %s", name, got.UTC(), tt.begins)
 		}
@@ -144,7 +144,7 @@ func TestAnEventThatCannotBeReadStopsItsClientAlone(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Errorf("statistics of the other client: %v, %v", found, err)
 	}
-	head := projectionstest.Must[eventstore.Position](t)(w.EventLog.Store.Head(t.Context()))
+	head := testkit.Must(w.EventLog.Store.Head(t.Context()))(t)
 	testkit.Eventually(t, "the ids of the other client's events are known", func() bool {
 		_, reached, err := projections.EventIDs{Reader: w.Reader}.Revisions(t.Context(), w.Bolt, nil)
 		return err == nil && reached >= head

@@ -1,5 +1,6 @@
 // Package testkit is how the tests of all packages wait: until something holds, never
-// for a fixed time; and how they draw, so that what failed can be drawn again.
+// for a fixed time; how they draw, so that what failed can be drawn again; and how they
+// take what may not fail.
 package testkit
 
 import (
@@ -43,6 +44,17 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 			t.Fatalf("not within %s: %s", Patience(), what)
 		}
 		time.Sleep(min(max(waited/restPart, shortestRest), longestRest))
+	}
+}
+
+// Must is the result of a call that may not fail, as in Must(f())(t).
+func Must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/projections"
-	"kindred/projections/projectionstest"
 	"kindred/testkit"
 )
 
@@ -48,7 +47,7 @@ func TestUnderALayerThoseAreFoundWhoGrantIt(t *testing.T) {
 		if random.IntN(4) > 0 {
 			continue
 		}
-		matches := projectionstest.Must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.Acme, ada, within[layer], 200))
+		matches := testkit.Must(c.populations.Top(t.Context(), c.Acme, ada, within[layer], 200))(t)
 		got := matched(matches)
 		slices.Sort(got)
 		var want []id.User
@@ -71,7 +70,7 @@ func TestUnderALayerThoseAreFoundWhoGrantIt(t *testing.T) {
 			t.Fatalf("after %d steps %d are found under layer %d, and %d grant it and are alike:\n%v\n%v", n, len(got), layer, len(want), got, want)
 		}
 		others := slices.DeleteFunc(users, func(user id.User) bool { return user == ada || c.traits[user] == "" })
-		explained := matched(projectionstest.Must[[]event.MatchComputed](t)(c.populations.Explained(t.Context(), c.Acme, ada, within[layer], others)))
+		explained := matched(testkit.Must(c.populations.Explained(t.Context(), c.Acme, ada, within[layer], others))(t))
 		if slices.Sort(explained); !slices.Equal(explained, want) {
 			t.Fatalf("after %d steps %d of %d are explained under layer %d, not %d", n, len(explained), len(others), layer, len(want))
 		}
@@ -90,14 +89,14 @@ func TestWhatWasForgottenIsHeldByNobody(t *testing.T) {
 	ada := c.join("ada", 3)
 	within := event.Within{Layer: c.Define(c.Acme, "Research"), TraitPaths: []string{"age"}}
 	c.Grant(c.Acme, within.Layer, ada, true)
-	projectionstest.Must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.Acme, ada, within, 1))
+	testkit.Must(c.populations.Top(t.Context(), c.Acme, ada, within, 1))(t)
 	users, layers := c.populations.InMemory(c.Acme)
 
 	c.populations.Lose(c.Acme)
 	c.top(ada, 1) // another population is in its place, and nobody has asked for the layer there
 	testkit.Eventually(t, "the users are gone", func() bool { runtime.GC(); return users.Value() == nil })
 
-	projectionstest.Must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.Acme, ada, within, 1))
+	testkit.Must(c.populations.Top(t.Context(), c.Acme, ada, within, 1))(t)
 	c.populations.ForgetLayers()
 	testkit.Eventually(t, "the consents are gone", func() bool { runtime.GC(); return layers[0].Value() == nil })
 	runtime.KeepAlive(c)

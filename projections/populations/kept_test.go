@@ -10,7 +10,6 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
-	"kindred/projections/projectionstest"
 	"kindred/testkit"
 )
 
@@ -40,7 +39,7 @@ func TestPartsOfFiltersAreKeptUpToDate(t *testing.T) {
 	}
 	narrowed := func() []id.User {
 		t.Helper()
-		found := matched(projectionstest.Must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.Acme, ada, within, 200)))
+		found := matched(testkit.Must(c.populations.Top(t.Context(), c.Acme, ada, within, 200))(t))
 		slices.Sort(found)
 		return found
 	}

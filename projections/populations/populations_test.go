@@ -84,7 +84,7 @@ func populationsOf(w *projectionstest.Fixture) *patient {
 // populationsIn are those of a process that has so many bytes for them.
 func populationsIn(w *projectionstest.Fixture, memory int64) *patient {
 	w.Helper()
-	p := projectionstest.Must[*populations.Populations](w)(populations.New(w.Reader, memory))
+	p := testkit.Must(populations.New(w.Reader, memory))(w)
 	p.Logger = slog.New(slog.DiscardHandler)
 	p.Record = func(ctx context.Context, client id.Client, under, users int, schema []byte) error {
 		stream := eventstore.Stream("traitschema-" + string(client))
@@ -150,7 +150,7 @@ func ages(age int) string { return fmt.Sprintf(`{"age":%d,"town":"town %d"}`, ag
 
 func (c *crowd) top(user id.User, limit int) []event.MatchComputed {
 	c.Helper()
-	return projectionstest.Must[[]event.MatchComputed](c)(c.populations.Top(c.Context(), c.Acme, user, event.Within{}, limit))
+	return testkit.Must(c.populations.Top(c.Context(), c.Acme, user, event.Within{}, limit))(c)
 }
 
 func matched(matches []event.MatchComputed) (users []id.User) {
@@ -163,7 +163,7 @@ func matched(matches []event.MatchComputed) (users []id.User) {
 // asNew is what a population that has just read everything computes.
 func (c *crowd) asNew(user id.User, limit int) []event.MatchComputed {
 	c.Helper()
-	return projectionstest.Must[[]event.MatchComputed](c)(populationsOf(c.Fixture).Top(c.Context(), c.Acme, user, event.Within{}, limit))
+	return testkit.Must(populationsOf(c.Fixture).Top(c.Context(), c.Acme, user, event.Within{}, limit))(c)
 }
 
 func TestMatchesAreThoseOfTheUsersAsTheyAre(t *testing.T) {
@@ -172,7 +172,7 @@ func TestMatchesAreThoseOfTheUsersAsTheyAre(t *testing.T) {
 	ada := c.join("ada", 40)
 	flat := map[string]traits.Flat{}
 	for user, text := range c.traits {
-		flat[string(user)] = projectionstest.Must[traits.Flat](t)(traits.Flatten([]byte(text)))
+		flat[string(user)] = testkit.Must(traits.Flatten([]byte(text)))(t)
 	}
 	population := matching.New(traits.Infer(func(yield func(string, traits.Flat) bool) {
 		for user, f := range flat {
@@ -184,7 +184,7 @@ func TestMatchesAreThoseOfTheUsersAsTheyAre(t *testing.T) {
 	for user, f := range flat {
 		population.Put(user, f)
 	}
-	want := projectionstest.Must[[]matching.Match](t)(population.Top(matching.Query{User: string(ada), Limit: 5}))
+	want := testkit.Must(population.Top(matching.Query{User: string(ada), Limit: 5}))(t)
 	got := c.top(ada, 5)
 	if len(got) != 5 {
 		t.Fatalf("%d matches", len(got))
@@ -201,11 +201,11 @@ func TestMatchesAreThoseOfTheUsersAsTheyAre(t *testing.T) {
 	if diff := gocmp.Diff(got[0], pair, gocmp.AllowUnexported(event.MatchComputed{})); err != nil || !ok || diff != "" {
 		t.Errorf("the pair alone: %t %v (-top +pair):\n%s", ok, err, diff)
 	}
-	users := projectionstest.Must[[]id.User](t)(c.populations.Candidates(t.Context(), c.Acme, ada, event.Within{}, 5))
+	users := testkit.Must(c.populations.Candidates(t.Context(), c.Acme, ada, event.Within{}, 5))(t)
 	if !slices.Equal(users, matched(got)) {
 		t.Errorf("candidates are %v, not %v", users, matched(got))
 	}
-	again := projectionstest.Must[[]event.MatchComputed](t)(c.populations.Explained(t.Context(), c.Acme, ada, event.Within{}, users))
+	again := testkit.Must(c.populations.Explained(t.Context(), c.Acme, ada, event.Within{}, users))(t)
 	if diff := gocmp.Diff(got, again, gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
 		t.Errorf("the candidates alone (-top +explained):\n%s", diff)
 	}
@@ -318,7 +318,7 @@ func TestPercentilesWithinALayerGoByTheWeightsOfNow(t *testing.T) {
 		c.Grant(c.Acme, within.Layer, user, true)
 	}
 	top := func(p *patient) []event.MatchComputed {
-		return projectionstest.Must[[]event.MatchComputed](t)(p.Top(t.Context(), c.Acme, ada, within, 100))
+		return testkit.Must(p.Top(t.Context(), c.Acme, ada, within, 100))(t)
 	}
 	top(c.populations)
 	c.Record(c.Acme, "traitschema-"+string(c.Acme), event.TraitSchemaOverridden{
@@ -343,7 +343,7 @@ func TestWhatAFailoverLostIsForgotten(t *testing.T) {
 	}
 	ada, lost, withdrawn := users[0], users[1], users[2]
 	others := func() []id.User {
-		return matched(projectionstest.Must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.Acme, ada, within, 100)))
+		return matched(testkit.Must(c.populations.Top(t.Context(), c.Acme, ada, within, 100))(t))
 	}
 	if got := others(); len(got) != 9 {
 		t.Fatalf("%d others", len(got))
@@ -355,7 +355,7 @@ func TestWhatAFailoverLostIsForgotten(t *testing.T) {
 	if got := others(); slices.Contains(got, lost) || slices.Contains(got, withdrawn) {
 		t.Errorf("%s or %s is among %v", lost, withdrawn, got)
 	}
-	top := projectionstest.Must[[]event.MatchComputed](t)(c.populations.Top(t.Context(), c.Acme, ada, event.Within{}, 100))
+	top := testkit.Must(c.populations.Top(t.Context(), c.Acme, ada, event.Within{}, 100))(t)
 	if got := matched(top); len(got) != 8 || slices.Contains(got, lost) {
 		t.Errorf("%s is among %v", lost, got)
 	}
@@ -453,7 +453,7 @@ func TestAnErrorOnTheWayLosesNothing(t *testing.T) {
 			if known {
 				c.Change(c.Acme, ada, ages(100)) // what cannot be read is among the changes
 			}
-			projectionstest.Must[projections.User](t)(c.Users().Get(t.Context(), c.Acme, false, before))
+			testkit.Must(c.Users().Get(t.Context(), c.Acme, false, before))(t)
 			trouble.begin()
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			if _, err := c.populations.Top(ctx, c.Acme, ada, event.Within{}, 100); err == nil {

@@ -17,7 +17,6 @@ import (
 	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/projections/populations"
-	"kindred/projections/projectionstest"
 	"kindred/testkit"
 )
 
@@ -29,7 +28,7 @@ func (c *crowd) override(overrides map[string]event.TraitOverride) {
 
 func (c *crowd) schema() populations.TraitSchema {
 	c.Helper()
-	return projectionstest.Must[populations.TraitSchema](c)(c.populations.Schema(c.Context(), c.Acme))
+	return testkit.Must(c.populations.Schema(c.Context(), c.Acme))(c)
 }
 
 // trait is what was learnt of a path.
@@ -134,7 +133,7 @@ func TestASchemaCanBeHadAgainFromTheLog(t *testing.T) {
 	used := map[int]populations.TraitSchema{}
 	for n := range 30 {
 		other := populationsOf(c.Fixture)
-		here, there := c.schema(), projectionstest.Must[populations.TraitSchema](t)(other.Schema(t.Context(), c.Acme))
+		here, there := c.schema(), testkit.Must(other.Schema(t.Context(), c.Acme))(t)
 		if diff := gocmp.Diff(here, there); diff != "" {
 			t.Fatalf("two processes differ:\n%s", diff)
 		}
@@ -188,7 +187,7 @@ func TestWhatTheUsersSayStillIsNotRecordedAgain(t *testing.T) {
 			c.Change(c.Acme, c.UserID(c.Acme, fmt.Sprint("person ", n), 0), ages((n+1)%30))
 			c.Change(c.Acme, c.UserID(c.Acme, fmt.Sprint("person ", n), 0), ages(n))
 		}
-		for _, s := range []populations.TraitSchema{c.schema(), projectionstest.Must[populations.TraitSchema](t)(populationsOf(c.Fixture).Schema(t.Context(), c.Acme))} {
+		for _, s := range []populations.TraitSchema{c.schema(), testkit.Must(populationsOf(c.Fixture).Schema(t.Context(), c.Acme))(t)} {
 			if s.Version != version {
 				t.Fatalf("version %d follows %d, which says the same", s.Version, version)
 			}
@@ -228,10 +227,10 @@ func TestASchemaOfAnOlderEditionIsLearntAnewOnce(t *testing.T) {
 	for i := range schema.Traits {
 		schema.Traits[i].Expected = 0
 	}
-	older := projectionstest.Must[[]byte](t)(json.Marshal(schema))
+	older := testkit.Must(json.Marshal(schema))(t)
 	c.Record(c.Acme, stream, event.TraitSchemaInferred{Client: c.Acme, Users: 30, Schema: event.Private(older)})
 	for range 2 { // of two processes that begin after that
-		later := projectionstest.Must[populations.TraitSchema](t)(populationsOf(c.Fixture).Schema(t.Context(), c.Acme))
+		later := testkit.Must(populationsOf(c.Fixture).Schema(t.Context(), c.Acme))(t)
 		if later.Version != version+2 {
 			t.Errorf("version %d follows %d and one of an older edition", later.Version, version)
 		}

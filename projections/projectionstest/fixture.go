@@ -27,6 +27,7 @@ import (
 	"kindred/postgres/pgtest"
 	"kindred/projections"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 // Fixture is a database with a log, and what reads the models on top of it.
@@ -123,7 +124,7 @@ func (w *Fixture) Append(client id.Client, stream string, events ...event.Event)
 // Record is append for the goroutine of the test.
 func (w *Fixture) Record(client id.Client, stream string, events ...event.Event) []eventstore.Recorded {
 	w.Helper()
-	return Must[[]eventstore.Recorded](w)(w.Append(client, stream, events...))
+	return testkit.Must(w.Append(client, stream, events...))(w)
 }
 
 // UserID is the id of a generation of an external id.
@@ -286,18 +287,6 @@ func WantFault(t testing.TB, code string, err error) {
 	}
 }
 
-// Must takes the results of a call that may not fail.
-func Must[T any](t testing.TB) func(T, error) T {
-	t.Helper()
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // ExternalIDs are those of users that are listed, with their traits.
 func ExternalIDs(users []projections.User) (names []string) {
 	for _, u := range users {
@@ -308,7 +297,7 @@ func ExternalIDs(users []projections.User) (names []string) {
 
 func MustJSON(t testing.TB, v any) string {
 	t.Helper()
-	return string(Must[[]byte](t)(json.Marshal(v)))
+	return string(testkit.Must(json.Marshal(v))(t))
 }
 
 // At records facts as of a time.

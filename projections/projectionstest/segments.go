@@ -12,6 +12,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // SegmentIDs are some segments' ids; a rule names those before its own.
@@ -101,7 +102,7 @@ func ChangeSegmentsBy(w *Fixture, random *rand.Rand, client id.Client, parts fun
 	var there domain.Segments
 	var ruled []int64 // revisions of events that carry a rule
 	ready, used := int64(-1), map[id.Segment]bool{}
-	for _, r := range Must[[]eventstore.Recorded](w)(loaded(w, eventstore.SegmentsStream(client))) {
+	for _, r := range testkit.Must(loaded(w, eventstore.SegmentsStream(client)))(w) {
 		there.Apply(r.Event)
 		switch e := r.Event.(type) {
 		case event.SegmentDefined:
@@ -178,7 +179,7 @@ func ChangeKnown(w *Fixture, random *rand.Rand, client id.Client, pick func() id
 		}
 	case 12, 13:
 		completed := event.ClusteringCompleted{Run: run.Run, Layer: layer, Segment: of.Segment, Attempt: run.Attempt}
-		before := Must[[]eventstore.Recorded](w)(loaded(w, eventstore.Stream(runs)))
+		before := testkit.Must(loaded(w, eventstore.Stream(runs)))(w)
 		if !slices.ContainsFunc(before, func(r eventstore.Recorded) bool {
 			e, is := r.Event.(event.ClusteringCompleted)
 			return is && e.Run == run.Run && e.Attempt == run.Attempt // which happens once

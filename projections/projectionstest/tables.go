@@ -8,6 +8,7 @@ import (
 
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 // modelTables are the empty tables of a model in a transaction that is never
@@ -35,7 +36,7 @@ func EmptyTables(t *testing.T, w *Fixture, model projector.ReadModel) modelTable
 	if err != nil {
 		t.Fatal(err)
 	}
-	return modelTables{tx, model, w.EventLog, Must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))}
+	return modelTables{tx, model, w.EventLog, testkit.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)}
 }
 
 // After returns every row, as text, once a history was applied in batches of
@@ -63,7 +64,7 @@ func (m modelTables) After(t *testing.T, sizes []int, history []eventstore.Recor
 		if err != nil {
 			t.Fatal(err)
 		}
-		found[name] = Must[[]string](t)(pgx.CollectRows(rows, pgx.RowTo[string]))
+		found[name] = testkit.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 	}
 	return found
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -112,7 +111,7 @@ func TestMembersAreThoseWhomTheRulesNameWhateverTheTraits(t *testing.T) {
 			w.catchUp(random)
 			var due []time.Time
 			var numbers []int64
-			rows := projectionstest.Must[pgx.Rows](t)(w.Pool.Query(t.Context(), `SELECT due, number FROM `+projector.ID(w.model)+`.segment_users WHERE client = $1 AND due <= $2`, string(w.Acme), latest))
+			rows := testkit.Must(w.Pool.Query(t.Context(), `SELECT due, number FROM `+projector.ID(w.model)+`.segment_users WHERE client = $1 AND due <= $2`, string(w.Acme), latest))(t)
 			for rows.Next() {
 				var at time.Time
 				var number int64
@@ -175,7 +174,7 @@ func (w *segmentFixture) askedOtherwise(want map[id.Segment][]id.User) (named in
 	c, users := w.told(), slices.Sorted(maps.Keys(w.traits))
 	whys := map[id.Segment]map[id.User][]rule.Comparison{}
 	for _, user := range users {
-		for _, s := range projectionstest.Must[[]segments.SegmentOfUser](w)(w.model.OfUser(w.Context(), w.Acme, true, user)) {
+		for _, s := range testkit.Must(w.model.OfUser(w.Context(), w.Acme, true, user))(w) {
 			at(whys, s.ID)[user] = s.Why
 		}
 	}
@@ -184,8 +183,8 @@ func (w *segmentFixture) askedOtherwise(want map[id.Segment][]id.User) (named in
 			continue
 		}
 		filter := &rule.Filter{Rule: of.rule, Layer: string(of.layer), Now: w.clock}
-		found := projectionstest.Must[map[id.User]bool](w)(w.model.NamedAlone(w.Context(), w.Acme, true, filter, users))
-		preview := projectionstest.Must[segments.Preview](w)(w.model.Preview(w.Context(), w.Acme, true, of.rule, event.Within{Layer: of.layer}, traits.Schema{}, w.clock))
+		found := testkit.Must(w.model.NamedAlone(w.Context(), w.Acme, true, filter, users))(w)
+		preview := testkit.Must(w.model.Preview(w.Context(), w.Acme, true, of.rule, event.Within{Layer: of.layer}, traits.Schema{}, w.clock))(w)
 		if preview.Named != len(want[segment]) || preview.Members != preview.Named || preview.Users != len(users) {
 			w.Errorf("a preview of %s names %d of %d, by brute force %d", of.text, preview.Named, preview.Users, len(want[segment]))
 		}

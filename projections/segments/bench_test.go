@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -16,6 +14,7 @@ import (
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
 	"kindred/projections/segments"
+	"kindred/testkit"
 )
 
 // BenchmarkSegments applies 1,000 changes of users at a time, of two traits each, or as many new users,
@@ -48,7 +47,7 @@ func BenchmarkSegments(b *testing.B) {
 			w.Segment(w.Acme, event.SegmentReady{Revision: 999})
 			const users = 1000
 			documents := make([]map[string]any, users)
-			traits := func(n int) string { return string(projectionstest.Must[[]byte](b)(json.Marshal(documents[n]))) }
+			traits := func(n int) string { return string(testkit.Must(json.Marshal(documents[n]))(b)) }
 			var there []id.User
 			for n := range users {
 				documents[n] = map[string]any{"seen": w.clock.Add(-time.Duration(random.IntN(90*24)) * time.Hour)}
@@ -77,7 +76,7 @@ func BenchmarkSegments(b *testing.B) {
 				}
 				for _, r := range page {
 					after = r.Position
-					changes = append(changes, projectionstest.Must[eventstore.Recorded](b)(w.EventLog.Decode(r)))
+					changes = append(changes, testkit.Must(w.EventLog.Decode(r))(b))
 				}
 			}
 			flips, before := 0, 0
@@ -89,7 +88,7 @@ func BenchmarkSegments(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				own, postgres := processors(b, w.Pool)
-				tx := projectionstest.Must[pgx.Tx](b)(w.Pool.Begin(b.Context()))
+				tx := testkit.Must(w.Pool.Begin(b.Context()))(b)
 				b.StartTimer()
 				if err := projector.Apply(b.Context(), w.model, tx, w.EventLog, changes); err != nil {
 					b.Fatal(err)
@@ -130,7 +129,7 @@ func BenchmarkBuild(b *testing.B) {
 		for i := range 23 {
 			document[fmt.Sprint("t", i)] = random.IntN(100)
 		}
-		w.Create(w.Acme, fmt.Sprint("u", n), string(projectionstest.Must[[]byte](b)(json.Marshal(document))))
+		w.Create(w.Acme, fmt.Sprint("u", n), string(testkit.Must(json.Marshal(document))(b)))
 	}
 	w.catchUp(random)
 	var spent, spentBeside time.Duration

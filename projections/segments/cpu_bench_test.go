@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"kindred/testkit"
 
-	"kindred/projections/projectionstest"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // processors is how much processor's time this process has taken, and the backends of a pool.
@@ -37,7 +37,7 @@ func processors(b *testing.B, pool *pgxpool.Pool) (own, postgres time.Duration) 
 		}
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
 		for _, ticks := range fields[11:13] { // its own, and the system's for it
-			postgres += time.Duration(projectionstest.Must[int](b)(strconv.Atoi(ticks))) * 10 * time.Millisecond
+			postgres += time.Duration(testkit.Must(strconv.Atoi(ticks))(b)) * 10 * time.Millisecond
 		}
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano()), postgres

@@ -3,11 +3,9 @@ package segments_test
 import (
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"kindred/domain/event"
 	"kindred/domain/id"
-	"kindred/projections/projectionstest"
+	"kindred/testkit"
 
 	"kindred/eventstore/projector"
 )
@@ -32,7 +30,7 @@ func TestWhatIsOfManyUsersCountsAsWhatItTakes(t *testing.T) {
 		event.ClusteringCompleted{Run: run, Layer: layer, Attempt: 1, Clusters: []event.ClusterSummary{}},
 	} {
 		batch, spent := w.Record(w.Acme, "large", e), 0
-		tx := projectionstest.Must[pgx.Tx](t)(w.Pool.Begin(t.Context()))
+		tx := testkit.Must(w.Pool.Begin(t.Context()))(t)
 		err := w.model.ApplyClient(t.Context(), tx, w.EventLog, w.Acme, batch, func(steps int) error {
 			spent += steps
 			return nil

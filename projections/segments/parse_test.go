@@ -13,8 +13,8 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
-	"kindred/projections/projectionstest"
 	"kindred/projections/segments"
+	"kindred/testkit"
 )
 
 // Rules that were written take as long to parse after each start: whose take long for all
@@ -28,8 +28,8 @@ func TestRulesThatAreParsedCountAsWhatTheyTake(t *testing.T) {
 	}
 	w.catchUp(rand.New(rand.NewPCG(1, 2)))
 	w.Create(w.Acme, "u1", `{"n":1}`)
-	page := projectionstest.Must[[]eventstore.Record](t)(w.EventLog.Store.ReadAll(t.Context(), w.applied, 10))
-	created := projectionstest.Must[eventstore.Recorded](t)(w.EventLog.Decode(page[0]))
+	page := testkit.Must(w.EventLog.Store.ReadAll(t.Context(), w.applied, 10))(t)
+	created := testkit.Must(w.EventLog.Decode(page[0]))(t)
 	w.model = segments.New(w.Reader) // as after a start
 	errLong := errors.New("it takes long")
 	apply := func() error {

@@ -67,7 +67,7 @@ func newSegmentFixture(t testing.TB) *segmentFixture {
 func (w *segmentFixture) catchUp(random *rand.Rand) {
 	w.Helper()
 	for {
-		page := projectionstest.Must[[]eventstore.Record](w)(w.EventLog.Store.ReadAll(w.Context(), w.applied, 1000))
+		page := testkit.Must(w.EventLog.Store.ReadAll(w.Context(), w.applied, 1000))(w)
 		if len(page) == 0 {
 			return
 		}
@@ -79,7 +79,7 @@ func (w *segmentFixture) applyPage(random *rand.Rand, page []eventstore.Record) 
 	w.Helper()
 	var rest []eventstore.Recorded
 	for _, r := range page {
-		rest = append(rest, projectionstest.Must[eventstore.Recorded](w)(w.EventLog.Decode(r)))
+		rest = append(rest, testkit.Must(w.EventLog.Decode(r))(w))
 	}
 	for len(rest) > 0 {
 		n := 1 + random.IntN(min(len(rest), 12))
@@ -87,7 +87,7 @@ func (w *segmentFixture) applyPage(random *rand.Rand, page []eventstore.Record) 
 			w.model, *w.other = *w.other, w.model
 		}
 		if w.other != nil && random.IntN(8) == 0 { // a commit is lost
-			tx := projectionstest.Must[pgx.Tx](w)(w.Pool.Begin(w.Context()))
+			tx := testkit.Must(w.Pool.Begin(w.Context()))(w)
 			if err := errors.Join(projector.Apply(w.Context(), w.model, tx, w.EventLog, rest[:1+random.IntN(n)]), tx.Rollback(w.Context())); err != nil {
 				w.Fatal(err)
 			}
@@ -137,7 +137,7 @@ func (w *segmentFixture) rows(tx interface {
 			where = ` WHERE ` + completed[table]
 		}
 		sql := strings.ReplaceAll(`SELECT (`+row+`)::text FROM SCHEMA.`+table+` t`+where+` ORDER BY 1`, "SCHEMA.", schema+".")
-		found[table] = projectionstest.Must[[]string](w)(pgx.CollectRows(projectionstest.Must[pgx.Rows](w)(tx.Query(w.Context(), sql)), pgx.RowTo[string]))
+		found[table] = testkit.Must(pgx.CollectRows(testkit.Must(tx.Query(w.Context(), sql))(w), pgx.RowTo[string]))(w)
 	}
 	return found
 }
@@ -180,13 +180,13 @@ func (w *segmentFixture) told() *story {
 		map[id.User]bool{},
 	}
 	for at := eventstore.Start; ; {
-		page := projectionstest.Must[[]eventstore.Record](w)(w.EventLog.Store.ReadAll(w.Context(), at, 1000))
+		page := testkit.Must(w.EventLog.Store.ReadAll(w.Context(), at, 1000))(w)
 		if len(page) == 0 {
 			return c
 		}
 		for _, r := range page {
 			at = r.Position
-			c.hear(w, projectionstest.Must[eventstore.Recorded](w)(w.EventLog.Decode(r)))
+			c.hear(w, testkit.Must(w.EventLog.Decode(r))(w))
 		}
 	}
 }
@@ -208,7 +208,7 @@ func (c *story) hear(w *segmentFixture, r eventstore.Recorded) {
 		for segment, revision := range c.pending {
 			if revision <= e.Revision && c.newest[segment].text != "" { // else the rule's key is gone, as the segment is retired below
 				of := c.newest[segment]
-				of.rule = projectionstest.Must[*rule.Rule](w)(rule.Parse(of.text, rule.Users))
+				of.rule = testkit.Must(rule.Parse(of.text, rule.Users))(w)
 				c.serving[segment] = of
 				delete(c.pending, segment)
 			}
@@ -399,7 +399,7 @@ func (w *segmentFixture) brute(now time.Time) map[id.Segment][]id.User {
 			Granted: func(layer string) bool { return c.granted[user][id.ConsentLayer(layer)] },
 			Acts:    func(what string) []time.Time { return c.acts[user][what] },
 		}
-		facts.Traits = projectionstest.Must[map[string]any](w)(traits.All([]byte(document)))
+		facts.Traits = testkit.Must(traits.All([]byte(document)))(w)
 		var in func(segment string) bool
 		in = func(segment string) bool {
 			of, facts := c.serving[id.Segment(segment)], facts
@@ -423,7 +423,7 @@ func (w *segmentFixture) brute(now time.Time) map[id.Segment][]id.User {
 func (w *segmentFixture) stored() map[id.Segment][]id.User {
 	w.Helper()
 	listed := map[id.Segment][]id.User{}
-	for _, s := range projectionstest.Must[[]segments.Segment](w)(w.model.List(w.Context(), w.Acme, true, readmodel.Page{Limit: 100})) {
+	for _, s := range testkit.Must(w.model.List(w.Context(), w.Acme, true, readmodel.Page{Limit: 100}))(w) {
 		if !s.Ready {
 			continue
 		}
@@ -451,7 +451,7 @@ func (w *segmentFixture) stored() map[id.Segment][]id.User {
 		users = append(users, user)
 	}
 	byUser := map[id.Segment][]id.User{}
-	for user, segments := range projectionstest.Must[map[id.User]map[string]bool](w)(w.model.Of(w.Context(), w.Acme, true, users)) {
+	for user, segments := range testkit.Must(w.model.Of(w.Context(), w.Acme, true, users))(w) {
 		for segment := range segments {
 			byUser[id.Segment(segment)] = append(byUser[id.Segment(segment)], user)
 		}
@@ -602,7 +602,7 @@ func (w *segmentFixture) standAs(random *rand.Rand, members map[id.Segment][]id.
 	}
 	users := slices.Sorted(maps.Keys(w.traits))
 	for segment := range c.serving {
-		if got := projectionstest.Must[[]id.User](w)(w.model.Among(w.Context(), w.Acme, segment, users)); !slices.Equal(got, members[segment]) {
+		if got := testkit.Must(w.model.Among(w.Context(), w.Acme, segment, users))(w); !slices.Equal(got, members[segment]) {
 			w.Fatalf("among all in %s are %v, not %v", segment, got, members[segment])
 		}
 	}
@@ -666,7 +666,7 @@ func TestAUserIsInASegmentForTheRuleThatCounts(t *testing.T) {
 	w.catchUp(random)
 	w.build()
 	for _, want := range []string{`traits.n > 20`, ""} {
-		found := projectionstest.Must[[]segments.SegmentOfUser](t)(w.model.OfUser(t.Context(), w.Acme, true, user))
+		found := testkit.Must(w.model.OfUser(t.Context(), w.Acme, true, user))(t)
 		got := ""
 		if len(found) == 1 && len(found[0].Why) == 1 {
 			got = found[0].Why[0].Text
@@ -705,19 +705,19 @@ func TestMembersChangesAndSizesAreThoseOfTheRuleThatCounts(t *testing.T) {
 	if err != nil || len(members) != 2 || members[0].User != both || members[1].ExternalID != "before" {
 		t.Errorf("the members are %+v, %v", members, err)
 	}
-	of := projectionstest.Must[map[id.User]map[string]bool](t)(w.model.Of(t.Context(), w.Acme, true, []id.User{both, next}))
-	ofUser := projectionstest.Must[[]segments.SegmentOfUser](t)(w.model.OfUser(t.Context(), w.Acme, true, next))
+	of := testkit.Must(w.model.Of(t.Context(), w.Acme, true, []id.User{both, next}))(t)
+	ofUser := testkit.Must(w.model.OfUser(t.Context(), w.Acme, true, next))(t)
 	if len(of) != 1 || !of[both][string(segment)] || len(ofUser) > 0 {
 		t.Errorf("the users are in %v, and the one whom the next rule names in %+v", of, ofUser)
 	}
 	asked := []segments.ChangesAfter{{Client: w.Acme, Segment: segment, After: place}}
-	if looked := projectionstest.Must[[]segments.Looked](t)(w.model.Changed(t.Context(), asked)); len(looked) != 1 || looked[0].Changed {
+	if looked := testkit.Must(w.model.Changed(t.Context(), asked))(t); len(looked) != 1 || looked[0].Changed {
 		t.Errorf("nothing has changed: %+v", looked)
 	}
 	if found, _, _, err = w.model.Changes(t.Context(), w.Acme, true, segment, false, readmodel.Page{After: place, Limit: 10}); err != nil || len(found) > 0 {
 		t.Errorf("more changes are %+v, %v", found, err)
 	}
-	for _, size := range projectionstest.Must[[]segments.DaySize](t)(w.model.Sizes(t.Context(), w.Acme, true, segment, day, w.clock)) {
+	for _, size := range testkit.Must(w.model.Sizes(t.Context(), w.Acme, true, segment, day, w.clock))(t) {
 		if size.Members != 2 {
 			t.Errorf("it has %d members on %s", size.Members, size.Day)
 		}
@@ -738,8 +738,8 @@ func TestNobodyIsDueTooEarly(t *testing.T) {
 	for _, members := range []int{1, 0} { // half a microsecond before it ends, and half a one after
 		w.Record(w.Acme, string(eventstore.SegmentTimeStream(w.Acme)), projectionstest.AllDue(w.clock))
 		w.catchUp(random)
-		found := projectionstest.Must[[]segments.Segment](t)(w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 10}))
-		due := projectionstest.Must[[]id.Client](t)(w.model.Waiting(t.Context(), w.clock))
+		found := testkit.Must(w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 10}))(t)
+		due := testkit.Must(w.model.Waiting(t.Context(), w.clock))(t)
 		if len(found) != 1 || found[0].Members != members || len(due) > 0 {
 			t.Errorf("at %s: %+v, not %d members, and due are %v", w.clock.Format(time.RFC3339Nano), found, members, due)
 		}
@@ -756,7 +756,7 @@ func TestABuildParsesNoRuleThatItDoesNotJudgeBy(t *testing.T) {
 	define := func(segment int, rule string, refers ...id.Segment) (made id.Event) {
 		t.Helper()
 		w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[segment], Name: "S", Rule: event.Private([]byte(rule)), Refers: append([]id.Segment{}, refers...)})
-		for _, r := range projectionstest.Must[[]eventstore.Record](t)(w.EventLog.Store.ReadAll(t.Context(), w.applied, 100)) {
+		for _, r := range testkit.Must(w.EventLog.Store.ReadAll(t.Context(), w.applied, 100))(t) {
 			if r.Type == "segment.defined" {
 				made = r.ID
 			}
@@ -797,7 +797,7 @@ SELECT $1, n::text, n, $3, $3, '{}', $3 FROM generate_series(1, $2) n`, string(o
 			t.Fatal(err)
 		}
 	}
-	found := projectionstest.Must[[]id.Client](t)(w.model.Waiting(t.Context(), w.clock))
+	found := testkit.Must(w.model.Waiting(t.Context(), w.clock))(t)
 	if slices.Sort(found); !slices.Equal(found, []id.Client{"cli_a", "cli_b", "cli_d"}) {
 		t.Errorf("found %v", found)
 	}
@@ -813,7 +813,7 @@ func TestWhoLeavesAndIsErasedAtOnceIsNotCounted(t *testing.T) {
 	w.catchUp(testkit.Random(t))
 	counted := func(want int) {
 		t.Helper()
-		found := projectionstest.Must[[]segments.Segment](t)(w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 10}))
+		found := testkit.Must(w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 10}))(t)
 		if len(found) != 1 || found[0].Members != want {
 			t.Errorf("want %d members: %+v", want, found)
 		}
@@ -822,8 +822,8 @@ func TestWhoLeavesAndIsErasedAtOnceIsNotCounted(t *testing.T) {
 	w.Change(w.Acme, user, `{"n":1}`)
 	w.Erase(w.Acme, user)
 	var batch []eventstore.Recorded
-	for _, r := range projectionstest.Must[[]eventstore.Record](t)(w.EventLog.Store.ReadAll(t.Context(), w.applied, 100)) {
-		batch = append(batch, projectionstest.Must[eventstore.Recorded](t)(w.EventLog.Decode(r)))
+	for _, r := range testkit.Must(w.EventLog.Store.ReadAll(t.Context(), w.applied, 100))(t) {
+		batch = append(batch, testkit.Must(w.EventLog.Decode(r))(t))
 	}
 	if err := pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
 		return projector.Apply(t.Context(), w.model, tx, w.EventLog, batch)
@@ -925,8 +925,8 @@ func TestWhoWithdrewIsInNoClusterUntilTheNextRun(t *testing.T) {
 func (w *segmentFixture) applyAtOnce() {
 	w.Helper()
 	var batch []eventstore.Recorded
-	for _, r := range projectionstest.Must[[]eventstore.Record](w)(w.EventLog.Store.ReadAll(w.Context(), w.applied, 1000)) {
-		batch = append(batch, projectionstest.Must[eventstore.Recorded](w)(w.EventLog.Decode(r)))
+	for _, r := range testkit.Must(w.EventLog.Store.ReadAll(w.Context(), w.applied, 1000))(w) {
+		batch = append(batch, testkit.Must(w.EventLog.Decode(r))(w))
 	}
 	if err := pgx.BeginFunc(w.Context(), w.Pool, func(tx pgx.Tx) error {
 		return projector.Apply(w.Context(), w.model, tx, w.EventLog, batch)

@@ -31,7 +31,7 @@ func TestASegmentHasASizeForEachDay(t *testing.T) {
 	on(0, 12)
 	define := event.SegmentDefined{Segment: projectionstest.SegmentIDs[0], Name: "some", Rule: event.Private([]byte(`traits.n > 20`))}
 	var there domain.Segments
-	for _, e := range projectionstest.Must[[]event.Event](w)(there.Define(define)) {
+	for _, e := range testkit.Must(there.Define(define))(w) {
 		w.Segment(w.Acme, e)
 	}
 	w.Segment(w.Acme, event.SegmentReady{Revision: 0})
@@ -48,7 +48,7 @@ func TestASegmentHasASizeForEachDay(t *testing.T) {
 	}
 	w.catchUp(random)
 
-	got := projectionstest.Must[[]segments.DaySize](w)(w.model.Sizes(t.Context(), w.Acme, true, projectionstest.SegmentIDs[0], midnight.AddDate(0, 0, -3), midnight.AddDate(0, 0, 5)))
+	got := testkit.Must(w.model.Sizes(t.Context(), w.Acme, true, projectionstest.SegmentIDs[0], midnight.AddDate(0, 0, -3), midnight.AddDate(0, 0, 5)))(w)
 	var want []segments.DaySize
 	for day, members := range []int{2, 3, 3, 3, 7, 7} {
 		want = append(want, segments.DaySize{Day: midnight.AddDate(0, 0, day), Members: members})
@@ -74,7 +74,7 @@ func TestChangesOfASegmentAreFoundBehindManyOfOthers(t *testing.T) {
 	w.catchUp(random)
 	looked := func(after eventstore.Position) segments.Looked {
 		asked := []segments.ChangesAfter{{Client: w.Acme, Segment: projectionstest.SegmentIDs[0], After: after}}
-		return projectionstest.Must[[]segments.Looked](t)(w.model.Changed(t.Context(), asked))[0]
+		return testkit.Must(w.model.Changed(t.Context(), asked))(t)[0]
 	}
 	start := w.applied + "/~"
 	if got := looked(start); got.Changed {
@@ -130,7 +130,7 @@ func TestAFollowerOfAClientThatIsAppliedInSlicesMissesNoChange(t *testing.T) {
 	w.Create(w.Acme, "before", `{"n": 30}`)
 	w.catchUp(random)
 	w.Create(w.Acme, "after", `{"n": 40}`)
-	end := projectionstest.Must[eventstore.Position](t)(w.EventLog.Store.Head(t.Context()))
+	end := testkit.Must(w.EventLog.Store.Head(t.Context()))(t)
 	if _, err := w.Pool.Exec(t.Context(), `
 WITH place AS (INSERT INTO checkpoints (name, epoch, position, event_id, events, lease_epoch) VALUES ($1, '', $2, '', 0, 0))
 INSERT INTO quarantine (projection, client, position, event_id, reason, paused, slow) VALUES ($1, $3, $4, '', '', true, true)`,
@@ -169,7 +169,7 @@ func BenchmarkChanged(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				for some := range slices.Chunk(asked, together) {
-					if told := projectionstest.Must[[]segments.Looked](b)(w.model.Changed(b.Context(), some)); told[0].Changed {
+					if told := testkit.Must(w.model.Changed(b.Context(), some))(b); told[0].Changed {
 						b.Fatal("nothing has changed")
 					}
 				}

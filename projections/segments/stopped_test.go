@@ -47,7 +47,7 @@ func TestNothingIsDueOfAClientWhosePartStandsStill(t *testing.T) {
 			"building": w.model.Building, "restored": w.model.Restored,
 			"waiting": func(ctx context.Context) ([]id.Client, error) { return w.model.Waiting(ctx, w.clock.Add(time.Hour)) },
 		} {
-			if found := projectionstest.Must[[]id.Client](t)(find(t.Context())); slices.Contains(found, w.Acme) != c.found {
+			if found := testkit.Must(find(t.Context()))(t); slices.Contains(found, w.Acme) != c.found {
 				t.Errorf("%s, of a client %s: %v", name, c.what, found)
 			}
 		}

@@ -34,7 +34,7 @@ func TestTimeMovesTheSameUsersInARebuild(t *testing.T) {
 	}
 	w.catchUp(random)
 	members := func() int {
-		return projectionstest.Must[[]segments.Segment](t)(w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 10}))[0].Members
+		return testkit.Must(w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 10}))(t)[0].Members
 	}
 	w.clock = w.clock.Add(2 * time.Hour)
 	for _, left := range []int{19, 0} {
@@ -58,12 +58,12 @@ func TestTimeMovesTheSameUsersInARebuild(t *testing.T) {
 	tables := projectionstest.EmptyTables(t, w.Fixture, w.model)
 	var history []eventstore.Recorded
 	for at := eventstore.Start; ; at = history[len(history)-1].Position {
-		page := projectionstest.Must[[]eventstore.Record](t)(w.EventLog.Store.ReadAll(t.Context(), at, 1000)) // of some MiB
+		page := testkit.Must(w.EventLog.Store.ReadAll(t.Context(), at, 1000))(t) // of some MiB
 		if len(page) == 0 {
 			break
 		}
 		for _, r := range page {
-			history = append(history, projectionstest.Must[eventstore.Recorded](t)(w.EventLog.Decode(r)))
+			history = append(history, testkit.Must(w.EventLog.Decode(r))(t))
 		}
 	}
 	if err := projector.Apply(t.Context(), segments.New(w.Reader), tables.TX, w.EventLog, history); err != nil {

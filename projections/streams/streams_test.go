@@ -12,6 +12,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/projections/streams"
+	"kindred/testkit"
 )
 
 // A time that is yet to come, by the clock of a caller that is ahead, begins for a stream where it
@@ -50,7 +51,7 @@ func TestAStreamBeginsAtItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []id.Event
-	for _, e := range projectionstest.Must[[]projections.PublicEvent](t)(s.List(t.Context(), q, 10)) {
+	for _, e := range testkit.Must(s.List(t.Context(), q, 10))(t) {
 		want = append(want, e.ID)
 	}
 	if len(want) != 2 || !slices.Equal(told, want) {
