@@ -16,6 +16,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 func secretHash(text string) [32]byte { return sha256.Sum256([]byte(text)) }
@@ -89,10 +90,7 @@ func TestAnotherSessionEndsTheOldestOfTwenty(t *testing.T) {
 		return nil
 	}
 	for n := range 23 {
-		s, err := w.OpenSession(t.Context(), call, secretHash(fmt.Sprint(n)), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testkit.Must(w.OpenSession(t.Context(), call, secretHash(fmt.Sprint(n)), 0))(t)
 		opened = append(opened, s.Session)
 	}
 	if diff := cmp.Diff(opened[:3], revoked); diff != "" {
@@ -128,10 +126,7 @@ func TestSessionsAreEndedByTheirMembersAndThoseWhoManageThem(t *testing.T) {
 	w := newFixture(t)
 	_, owner := w.client(t, "ada@example.com")
 	as := func(role string) commands.Call {
-		m, err := w.AddMember(t.Context(), owner, commands.AddMember{Email: role + "@example.com", Role: role, Password: "secret"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testkit.Must(w.AddMember(t.Context(), owner, commands.AddMember{Email: role + "@example.com", Role: role, Password: "secret"}))(t)
 		return commands.Call{Client: owner.Client, Member: m.Member, Actor: string(m.Member)}
 	}
 	admin, viewer := as("admin"), as("viewer")
@@ -161,10 +156,7 @@ func TestSessionsAreEndedByTheirMembersAndThoseWhoManageThem(t *testing.T) {
 func TestWhoWasRemovedOpensNothing(t *testing.T) {
 	w := newFixture(t)
 	_, owner := w.client(t, "ada@example.com")
-	bob, err := w.AddMember(t.Context(), owner, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	bob := testkit.Must(w.AddMember(t.Context(), owner, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"}))(t)
 	bobs := commands.Call{Client: owner.Client, Member: bob.Member, Actor: string(bob.Member)}
 	if _, _, err := w.SetPassword(t.Context(), bobs, "a hash", 0, ""); err != nil {
 		t.Fatal(err)
@@ -198,10 +190,7 @@ func TestSessionsThatAreTooOldStandNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.jump(event.SessionLifetime)
-	s, err := w.OpenSession(t.Context(), call, secretHash("new"), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(w.OpenSession(t.Context(), call, secretHash("new"), 0))(t)
 	last := s.Outcome.Recorded[0].Event.(event.SessionOpened)
 	if len(last.Standing.Sessions) != 1 || last.Standing.Sessions[0].Session != s.Session || len(last.Ended) != 0 {
 		t.Errorf("%+v", last)

@@ -15,6 +15,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // campaignsInLog finds campaigns by reading the log.
@@ -76,10 +77,7 @@ func TestAnAudienceNamesSegmentsThatAreThere(t *testing.T) {
 	}
 	segment := func(call commands.Call, layer id.ConsentLayer) id.Segment {
 		t.Helper()
-		made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", layer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := testkit.Must(w.DefineSegment(t.Context(), call, "S", "traits.age > 30", layer))(t)
 		return made.ID
 	}
 	free, second, layered, theirs := segment(acme, ""), segment(acme, ""), segment(acme, layer.ID), segment(bolt, "")
@@ -111,10 +109,7 @@ func TestAnAudienceNamesSegmentsThatAreThere(t *testing.T) {
 			t.Errorf("%s: %v %s", what, err, diff)
 		}
 	}
-	campaign, err := draft(event.SegmentAudience{AnyOf: ids{free}, NoneOf: ids{second}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	campaign := testkit.Must(draft(event.SegmentAudience{AnyOf: ids{free}, NoneOf: ids{second}}))(t)
 	if _, err := draft(event.SegmentAudience{Layer: layer.ID, AnyOf: ids{layered}}); err != nil {
 		t.Error(err)
 	}
@@ -165,16 +160,10 @@ func TestARepeatedDraftAsksNothingOfItsSegments(t *testing.T) {
 	w := newFixture(t)
 	w.Audiences = nobodyNames{}
 	_, call := w.client(t, "acme@example.com")
-	made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := testkit.Must(w.DefineSegment(t.Context(), call, "S", "traits.age > 30", ""))(t)
 	terms := euros
 	terms.Audience, terms.Segments = "segments", &event.SegmentAudience{AnyOf: []id.Segment{made.ID}}
-	first, err := w.DraftCampaign(t.Context(), seeded(call, "k", "b"), terms)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(w.DraftCampaign(t.Context(), seeded(call, "k", "b"), terms))(t)
 	if _, err := w.RetireSegment(t.Context(), call, made.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -201,10 +190,7 @@ func TestACampaignWhoseSegmentsAreRetiredMeanwhileIsOver(t *testing.T) {
 		var named []event.CampaignTerms
 		var segments []id.Segment
 		for range 2 {
-			made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := testkit.Must(w.DefineSegment(t.Context(), call, "S", "traits.age > 30", ""))(t)
 			terms := euros
 			terms.Audience, terms.Segments = "segments", &event.SegmentAudience{AnyOf: []id.Segment{made.ID}}
 			named, segments = append(named, terms), append(segments, made.ID)
@@ -255,10 +241,7 @@ func TestNoCampaignNamesARetiredSegmentHoweverRequestsInterleave(t *testing.T) {
 		_, call := w.client(t, "acme@example.com")
 		var named [2]id.Segment
 		for i := range named {
-			made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := testkit.Must(w.DefineSegment(t.Context(), call, "S", "traits.age > 30", ""))(t)
 			named[i] = made.ID
 		}
 		terms := func(segment id.Segment) event.CampaignTerms {
@@ -266,10 +249,7 @@ func TestNoCampaignNamesARetiredSegmentHoweverRequestsInterleave(t *testing.T) {
 			terms.Audience, terms.Segments = "segments", &event.SegmentAudience{AnyOf: []id.Segment{segment}}
 			return terms
 		}
-		older, err := w.DraftCampaign(t.Context(), call, terms(named[0]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		older := testkit.Must(w.DraftCampaign(t.Context(), call, terms(named[0])))(t)
 		var retired [2]error
 		var drafted, changed error
 		retire := func(i int) func(*commands.Commands) {

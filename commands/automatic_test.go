@@ -10,6 +10,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // automatic is a user whose matches the test makes up.
@@ -25,10 +26,7 @@ func newAutomatic(t *testing.T) *automatic {
 	t.Helper()
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	created, err := w.CreateUser(t.Context(), call, "u", []byte(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	created := testkit.Must(w.CreateUser(t.Context(), call, "u", []byte(`{}`)))(t)
 	return &automatic{fixture: w, t: t, call: call, user: created.ID}
 }
 

@@ -13,6 +13,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/testkit"
 )
 
 // bulkStore keeps keys beside the events. A process may die between the two,
@@ -107,10 +108,7 @@ func (w *fixture) created(t *testing.T) (externals []string) {
 	t.Helper()
 	for _, r := range w.records(t) {
 		if _, ok := r.Event.(event.EndUserCreated); ok {
-			external, err := w.log.Open(t.Context(), r, "external_id")
-			if err != nil {
-				t.Fatal(err)
-			}
+			external := testkit.Must(w.log.Open(t.Context(), r, "external_id"))(t)
 			externals = append(externals, string(external))
 		}
 	}

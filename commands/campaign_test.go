@@ -21,6 +21,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // model is a read model of spends and impressions.
@@ -161,20 +162,14 @@ var euros = event.CampaignTerms{Name: "Spring", BudgetMinor: 1_000_000, Currency
 // running makes a campaign that runs.
 func running(t *testing.T, c *commands.Commands, call commands.Call, terms event.CampaignTerms) id.Campaign {
 	t.Helper()
-	drafted, err := c.DraftCampaign(t.Context(), call, terms)
-	if err != nil {
-		t.Fatal(err)
-	}
+	drafted := testkit.Must(c.DraftCampaign(t.Context(), call, terms))(t)
 	become(t, c, call, drafted.ID, "running")
 	return drafted.ID
 }
 
 func become(t *testing.T, c *commands.Commands, call commands.Call, campaign id.Campaign, status string) commands.Campaign {
 	t.Helper()
-	changed, err := c.ChangeCampaign(t.Context(), call, campaign, keeping(status))
-	if err != nil {
-		t.Fatal(err)
-	}
+	changed := testkit.Must(c.ChangeCampaign(t.Context(), call, campaign, keeping(status)))(t)
 	return changed
 }
 
@@ -584,10 +579,7 @@ func TestAFrequencyCapIsNeverExceeded(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
-	user, err := c.CreateUser(t.Context(), call, "u", []byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := testkit.Must(c.CreateUser(t.Context(), call, "u", []byte("{}")))(t)
 	terms := euros
 	terms.FrequencyCap, terms.FrequencyWindow = 3, 1800
 	campaign := running(t, c, call, terms)
@@ -617,10 +609,7 @@ func TestAClockThatWasAheadCapsNobodyForLonger(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
-	user, err := c.CreateUser(t.Context(), call, "u", []byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := testkit.Must(c.CreateUser(t.Context(), call, "u", []byte("{}")))(t)
 	terms := euros
 	terms.FrequencyCap, terms.FrequencyWindow = 1, 1800
 	campaign := running(t, c, call, terms)
@@ -664,10 +653,7 @@ func TestARepeatedEngagementCountsOnce(t *testing.T) {
 	}
 	twice := func(key string, in commands.Engage) id.Impression {
 		t.Helper()
-		first, err := engage(key, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := testkit.Must(engage(key, in))(t)
 		again, err := engage(key, in)
 		if err != nil || again.Event != first.Event || !again.RecordedAt.Equal(first.RecordedAt) {
 			t.Errorf("repeated: %+v, %v; first %+v", again, err, first)
@@ -753,10 +739,7 @@ func TestARepeatedConversionInASandboxCountsOnceThoughItsClockWasMoved(t *testin
 	w := newFixture(t)
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
-	sandbox, err := c.CreateSandbox(t.Context(), call, "s", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandbox := testkit.Must(c.CreateSandbox(t.Context(), call, "s", 0))(t)
 	call.Client = sandbox.Sandbox
 	if _, err := c.CreateUser(t.Context(), call, "u", []byte("{}")); err != nil {
 		t.Fatal(err)
@@ -764,10 +747,7 @@ func TestARepeatedConversionInASandboxCountsOnceThoughItsClockWasMoved(t *testin
 	campaign := running(t, c, call, euros)
 	engage := func(call commands.Call, kind string) event.Event {
 		t.Helper()
-		recorded, err := c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: kind, User: "ext:u"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		recorded := testkit.Must(c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: kind, User: "ext:u"}))(t)
 		return recorded.Event
 	}
 	engage(call, domain.Impression)
@@ -807,10 +787,7 @@ func TestTheSweepStartsAndCompletesCampaignsOnce(t *testing.T) {
 			p := policies.Policies{
 				Commands: w.spender(w.store, always(0)), Now: w.clock, Logger: slog.New(slog.DiscardHandler), Campaigns: full,
 			}
-			more, err := p.AdvanceCampaigns(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			more := testkit.Must(p.AdvanceCampaigns(t.Context()))(t)
 			if advanced := i == 0 && status != "scheduled"; more != advanced {
 				t.Errorf("%s: sweep %d goes on: %t, though it advanced: %t", status, i, more, advanced)
 			}
@@ -837,10 +814,7 @@ func TestARepeatedDraftIsAnsweredAsTheFirst(t *testing.T) {
 	_, call := w.client(t, "a@example.com")
 	c := w.spender(w.store, always(0))
 	call.Seed, call.Request = []string{"client", "route", "key"}, "body"
-	first, err := c.DraftCampaign(t.Context(), call, euros)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(c.DraftCampaign(t.Context(), call, euros))(t)
 	become(t, c, commands.Call{Client: call.Client}, first.ID, "running")
 	again, err := c.DraftCampaign(t.Context(), call, euros)
 	if diff := cmp.Diff(first, again); err != nil || diff != "" {
@@ -919,10 +893,7 @@ func TestAnImpressionIsAnsweredInItsCampaignUntilItsUserIsErased(t *testing.T) {
 		}
 		return recorded.Event.(event.CampaignEngagementRecorded).Impression, nil
 	}
-	impression, err := engage(commands.Engage{Kind: domain.Impression, User: "ext:u1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	impression := testkit.Must(engage(commands.Engage{Kind: domain.Impression, User: "ext:u1"}))(t)
 	for _, kind := range []string{domain.Impression, domain.Click, domain.Conversion} {
 		if same, err := engage(commands.Engage{Kind: kind, Impression: impression}); err != nil || same != impression {
 			t.Errorf("%s: %s, %v", kind, same, err)

@@ -22,6 +22,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/testkit"
 )
 
 func TestSigningUpMakesAClientWithItsOwner(t *testing.T) {
@@ -243,14 +244,8 @@ func TestAnUpdateOfWhatHasChangedIsRefused(t *testing.T) {
 func TestWhatIsNotThereAnyMoreIsToldAsThatWithAConditionToo(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	u, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	layer, err := w.DefineConsentLayer(t.Context(), call, "Layer", []string{"a"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := testkit.Must(w.CreateUser(t.Context(), call, "u1", []byte(`{}`)))(t)
+	layer := testkit.Must(w.DefineConsentLayer(t.Context(), call, "Layer", []string{"a"}, ""))(t)
 	hook, err := w.Subscribe(t.Context(), call, commands.Subscribe{URL: "https://example.com/hook", EventTypes: []string{"match.computed"}})
 	if err != nil {
 		t.Fatal(err)
@@ -288,10 +283,7 @@ func TestWhatIsNotThereAnyMoreIsToldAsThatWithAConditionToo(t *testing.T) {
 func TestAMemberIsRemovedAtAnExpectedRevision(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	bob := testkit.Must(w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer"}))(t)
 	call.IfMatch = &bob.Outcome.Revision
 	if _, err := w.RemoveMember(t.Context(), call, bob.Member); err != nil {
 		t.Error(err)
@@ -302,10 +294,7 @@ func TestAMemberIsRemovedAtAnExpectedRevision(t *testing.T) {
 func TestAnErasedUserIsGoneAndCanBeCreatedAnew(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	first, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"a":1}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(w.CreateUser(t.Context(), call, "u1", []byte(`{"a":1}`)))(t)
 	if _, err := w.EraseUser(t.Context(), call, commands.UserRef(first.ID)); err != nil {
 		t.Fatal(err)
 	}
@@ -331,10 +320,7 @@ func TestOneClientsUsersAreNotAnothers(t *testing.T) {
 	w := newFixture(t)
 	_, ada := w.client(t, "ada@example.com")
 	_, eve := w.client(t, "eve@example.com")
-	u, err := w.CreateUser(t.Context(), ada, "u1", []byte(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := testkit.Must(w.CreateUser(t.Context(), ada, "u1", []byte(`{}`)))(t)
 	for _, ref := range []commands.UserRef{"ext:u1", commands.UserRef(u.ID)} {
 		_, err := w.EraseUser(t.Context(), eve, ref)
 		wantFault(t, err, "user_unknown")
@@ -576,10 +562,7 @@ func TestAKeyThatWasRecordedIsShownThoughTheReadModelLags(t *testing.T) {
 func TestWhoIsRemovedWhileMakingAKeyLeavesNone(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	bob := testkit.Must(w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"}))(t)
 	if _, err := w.RemoveMember(t.Context(), call, bob.Member); err != nil {
 		t.Fatal(err)
 	}
@@ -596,10 +579,7 @@ func TestWhoIsRemovedWhileMakingAKeyLeavesNone(t *testing.T) {
 // Another process deletes a sandbox at each moment at which an API key of it is made.
 func TestAKeyIsMadeAsItsSandboxIsDeleted(t *testing.T) {
 	atEachRead(t, func(w *fixture, call commands.Call) (func(*commands.Commands) error, func() error) {
-		made, err := w.CreateSandbox(t.Context(), call, "ci", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := testkit.Must(w.CreateSandbox(t.Context(), call, "ci", 0))(t)
 		inside := call
 		inside.Client = made.Sandbox
 		return func(c *commands.Commands) error {
@@ -617,14 +597,8 @@ func TestAKeyIsMadeAsItsSandboxIsDeleted(t *testing.T) {
 func TestOnlyKeysThatTheMemberMadeAreKept(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	adas, err := w.IssueAPIKey(t.Context(), call, commands.IssueAPIKey{Name: "of another"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	bob := testkit.Must(w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "secret"}))(t)
+	adas := testkit.Must(w.IssueAPIKey(t.Context(), call, commands.IssueAPIKey{Name: "of another"}))(t)
 	if _, err := w.RemoveMember(t.Context(), call, bob.Member, adas.Key); !fault.Is(err, "api_key_unknown") {
 		t.Errorf("got %v; want api_key_unknown", err)
 	}
@@ -652,10 +626,7 @@ func TestALoginIsRecordedOnceAnHourForEachNetwork(t *testing.T) {
 			if bytes.Contains(r.Data, []byte("192.0.2")) {
 				t.Errorf("the log shows where from: %s", r.Data)
 			}
-			network, err := w.log.Open(t.Context(), r, "network")
-			if err != nil {
-				t.Fatal(err)
-			}
+			network := testkit.Must(w.log.Open(t.Context(), r, "network"))(t)
 			networks = append(networks, string(network))
 		}
 		return networks
@@ -681,10 +652,7 @@ func TestARefusedSubscriptionMakesNoKeyPair(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	in := commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}}
-	hook, err := w.Subscribe(t.Context(), call, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hook := testkit.Must(w.Subscribe(t.Context(), call, in))(t)
 	signed := domain.ControlsChange{Ed25519: new(true)}
 	wrong := domain.ControlsChange{Ed25519: new(true), MaxPerSecond: new(-1)}
 	stale := call
@@ -739,10 +707,7 @@ func TestTheAddressOfAWebhookIsSealedAndKept(t *testing.T) {
 	// One of a release before, in whose event the address is in the clear.
 	old := id.Next[id.Webhook](id.Random(rand.Reader))
 	data := fmt.Sprintf(`{"webhook_id":%q,"url":"https://x.example/old","event_types":["match.computed"]}`, old)
-	meta, err := json.Marshal(eventstore.Meta{Client: call.Client, Version: 1, RecordedAt: w.clock(), Actor: call.Actor})
-	if err != nil {
-		t.Fatal(err)
-	}
+	meta := testkit.Must(json.Marshal(eventstore.Meta{Client: call.Client, Version: 1, RecordedAt: w.clock(), Actor: call.Actor}))(t)
 	if _, err := w.store.Append(t.Context(), eventstore.WebhookStream(call.Client, old), eventstore.NoStream, []eventstore.Proposed{{
 		ID: id.Next[id.Event](id.Random(rand.Reader)), Type: "webhook.subscribed", Version: 1, Client: call.Client,
 		RecordedAt: w.clock(), Data: []byte(data), Meta: meta,
@@ -793,10 +758,7 @@ func TestALoginOfTheFutureHidesNone(t *testing.T) {
 func TestWhoWasRemovedDoesNotLogIn(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	bob, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	bob := testkit.Must(w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"}))(t)
 	if _, err := w.RemoveMember(t.Context(), call, bob.Member); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // consents are the users of the log who were created before a position, and
@@ -84,16 +85,10 @@ func TestConsentIsGrantedOnceAndToNobodyWhoComesLater(t *testing.T) {
 	_, call := w.client(t, "ada@example.com")
 	var users []commands.UserRef
 	for i := range 5 {
-		u, err := w.CreateUser(t.Context(), call, fmt.Sprint("u", i), json.RawMessage(`{}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := testkit.Must(w.CreateUser(t.Context(), call, fmt.Sprint("u", i), json.RawMessage(`{}`)))(t)
 		users = append(users, commands.UserRef(u.ID))
 	}
-	layer, err := w.DefineConsentLayer(t.Context(), seeded(call, "layer", ""), "A", []string{"age"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := testkit.Must(w.DefineConsentLayer(t.Context(), seeded(call, "layer", ""), "A", []string{"age"}, ""))(t)
 	again, err := w.DefineConsentLayer(t.Context(), seeded(call, "layer", ""), "A", []string{"age"}, "")
 	if err != nil || again.ID != layer.ID {
 		t.Errorf("the repetition made %s, %v; not %s", again.ID, err, layer.ID)
@@ -101,10 +96,7 @@ func TestConsentIsGrantedOnceAndToNobodyWhoComesLater(t *testing.T) {
 
 	change := func(key string, grant, all bool, users ...commands.UserRef) commands.Consents {
 		t.Helper()
-		done, err := w.ChangeConsents(t.Context(), seeded(call, key, ""), commands.ChangeConsents{Layer: layer.ID, Grant: grant, All: all, Users: users})
-		if err != nil {
-			t.Fatal(err)
-		}
+		done := testkit.Must(w.ChangeConsents(t.Context(), seeded(call, key, ""), commands.ChangeConsents{Layer: layer.ID, Grant: grant, All: all, Users: users}))(t)
 		return done
 	}
 	for _, tt := range []struct {
@@ -150,10 +142,7 @@ func TestAGrantToAllThatBrokeOffIsAnsweredForTheWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := testkit.Must(w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, ""))(t)
 	all := commands.ChangeConsents{Layer: layer.ID, Grant: true, All: true}
 	w.Directory = breaksOff{reading}
 	if _, err := w.ChangeConsents(t.Context(), seeded(call, "all", ""), all); !errors.Is(err, errBroken) {
@@ -177,17 +166,11 @@ func TestACrashedChangeOfConsentsCanBeRepeated(t *testing.T) {
 			t.Helper()
 			w.Directory = directory{t, w}
 			_, call := w.client(t, "ada@example.com")
-			layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			layer := testkit.Must(w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, ""))(t)
 			change := commands.ChangeConsents{Layer: layer.ID, Grant: true, All: all}
 			const users = 3
 			for i := range users {
-				u, err := w.CreateUser(t.Context(), call, fmt.Sprint("u", i), json.RawMessage(`{}`))
-				if err != nil {
-					t.Fatal(err)
-				}
+				u := testkit.Must(w.CreateUser(t.Context(), call, fmt.Sprint("u", i), json.RawMessage(`{}`)))(t)
 				if !all {
 					change.Users = append(change.Users, commands.UserRef(u.ID))
 				}
@@ -217,10 +200,7 @@ func TestEarlierChangesOfAllConsentsAreNotRead(t *testing.T) {
 	w := newFixture(t)
 	w.Directory = directory{t, w}
 	_, call := w.client(t, "ada@example.com")
-	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := testkit.Must(w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, ""))(t)
 	counted := &reads{Store: w.store}
 	w.log.Store = counted
 	for n := range 30 {
@@ -246,14 +226,8 @@ func TestARepeatedChangeOfConsentsLeavesAloneWhatUsersSaidSince(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		for _, grant := range []bool{true, false} {
 			t.Run(fmt.Sprintf("all %t, grant %t", all, grant), func(t *testing.T) {
-				user, err := w.CreateUser(t.Context(), call, fmt.Sprint("u", all, grant), json.RawMessage(`{}`))
-				if err != nil {
-					t.Fatal(err)
-				}
-				layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				user := testkit.Must(w.CreateUser(t.Context(), call, fmt.Sprint("u", all, grant), json.RawMessage(`{}`)))(t)
+				layer := testkit.Must(w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, ""))(t)
 				users := []commands.UserRef{commands.UserRef(user.ID)}
 				says := func(grant bool) {
 					t.Helper()
@@ -291,16 +265,10 @@ func TestARepeatedChangeOfConsentsLeavesAloneWhatUsersSaidSince(t *testing.T) {
 func TestARepeatedGrantDoesNotSpeakForWhoComesAfterAnErasure(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	layer, err := w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := testkit.Must(w.DefineConsentLayer(t.Context(), call, "A", []string{"age"}, ""))(t)
 	grant := commands.ChangeConsents{Layer: layer.ID, Grant: true, Users: []commands.UserRef{"ext:u"}}
 	for _, want := range []commands.Consents{{Changed: 1}, {Unchanged: 1}} {
-		user, err := w.CreateUser(t.Context(), call, "u", json.RawMessage(`{}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		user := testkit.Must(w.CreateUser(t.Context(), call, "u", json.RawMessage(`{}`)))(t)
 		got, err := w.ChangeConsents(t.Context(), seeded(call, "some", ""), grant)
 		if err != nil || got.Changed != want.Changed || got.Unchanged != want.Unchanged {
 			t.Errorf("answered %+v, %v, want %+v", got, err, want)
@@ -331,10 +299,7 @@ func TestConsentIsRefusedForWhatIsNotThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user, err := w.CreateUser(t.Context(), call, "u", json.RawMessage(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := testkit.Must(w.CreateUser(t.Context(), call, "u", json.RawMessage(`{}`)))(t)
 	ref := []commands.UserRef{commands.UserRef(user.ID)}
 	granted := commands.ChangeConsents{Layer: layer.ID, Grant: true, Users: ref}
 	unknown := granted

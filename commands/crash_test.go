@@ -16,6 +16,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/testkit"
 )
 
 var errDied = errors.New("the process died")
@@ -217,10 +218,7 @@ func TestACrashedRemovalIsFinished(t *testing.T) {
 		t.Helper()
 		_, call := w.client(t, "ada@example.com")
 		in := commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"}
-		bob, err := w.AddMember(t.Context(), call, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bob := testkit.Must(w.AddMember(t.Context(), call, in))(t)
 		bobs := call
 		bobs.Member = bob.Member
 		revoked, err1 := w.IssueAPIKey(t.Context(), bobs, commands.IssueAPIKey{Name: "revoked with him"})
@@ -254,10 +252,7 @@ func TestACrashedErasureIsFinished(t *testing.T) {
 	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
 		t.Helper()
 		_, call := w.client(t, "ada@example.com")
-		user, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"city":"Bern"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		user := testkit.Must(w.CreateUser(t.Context(), call, "u1", []byte(`{"city":"Bern"}`)))(t)
 		command := func(c *commands.Commands) error {
 			_, err := c.EraseUser(t.Context(), call, "ext:u1")
 			return err
@@ -330,10 +325,7 @@ func TestCrashedMatchesAreCompletedByTheRepetition(t *testing.T) {
 		}
 		return command, func(acknowledged bool) {
 			calls := w.matcher.calls
-			again, err := w.ComputeMatches(t.Context(), call, in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := testkit.Must(w.ComputeMatches(t.Context(), call, in))(t)
 			if acknowledged && w.matcher.calls != calls {
 				t.Error("an answered request was computed again")
 			}

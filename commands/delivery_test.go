@@ -9,6 +9,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 func TestABatchOfEndsIsRecordedOnce(t *testing.T) {
@@ -57,10 +58,7 @@ func TestABatchOfEndsIsRecordedOnce(t *testing.T) {
 func TestASubscriptionThatFailsIsPausedWhateverItsClientsClockSays(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	sandbox, err := w.CreateSandbox(t.Context(), call, "try", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandbox := testkit.Must(w.CreateSandbox(t.Context(), call, "try", 0))(t)
 	inside := call
 	inside.Client = sandbox.Sandbox
 	ahead := 40 * 24 * time.Hour

@@ -9,15 +9,13 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // changed appends n changes to a user's stream; the last one counts.
 func (w *fixture) changed(t *testing.T, call commands.Call, user id.User, n int) {
 	t.Helper()
-	end, err := w.log.Version(t.Context(), eventstore.UserStream(call.Client, user))
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := testkit.Must(w.log.Version(t.Context(), eventstore.UserStream(call.Client, user)))(t)
 	for n > 0 {
 		events := make([]event.Event, min(n, eventstore.MaxAppend))
 		for i := range events {
@@ -42,10 +40,7 @@ func TestAUserIsChangedAndErasedHoweverOftenItWasChanged(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
 	post := seeded(call, "k1", "b1")
-	created, err := w.CreateUser(t.Context(), post, "u1", []byte(`{"first":1}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	created := testkit.Must(w.CreateUser(t.Context(), post, "u1", []byte(`{"first":1}`)))(t)
 	const changes = 2_000
 	w.changed(t, call, created.ID, changes)
 	reads := &countingStore{Store: w.store}
@@ -110,10 +105,7 @@ func TestTraitsAreThoseOfAPositionOfTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := w.CreateUser(t.Context(), call, "u1", []byte(`{"n":0}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := testkit.Must(w.CreateUser(t.Context(), call, "u1", []byte(`{"n":0}`)))(t)
 	moments := []moment{{before, ""}, {u.Outcome.Position, `{"n":0}`}}
 	for n := range 9 {
 		for _, m := range moments {
@@ -140,10 +132,7 @@ func TestTraitsAreThoseOfAPositionOfTheLog(t *testing.T) {
 	if read := reads.events.Load(); read > 12 {
 		t.Errorf("%d events were read", read)
 	}
-	erased, err := w.EraseUser(t.Context(), call, "ext:u1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	erased := testkit.Must(w.EraseUser(t.Context(), call, "ext:u1"))(t)
 	for _, at := range []eventstore.Position{moments[3].at, erased.Position} {
 		if got, err := w.TraitsAt(t.Context(), call.Client, u.ID, at); err != nil || got != nil {
 			t.Errorf("after the erasure, at %q: %s, %v", at, got, err)

@@ -23,6 +23,7 @@ import (
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
+	"kindred/testkit"
 )
 
 // fixture is a log, its keys and a clock, which any number of processes share.
@@ -199,25 +200,16 @@ func (w *fixture) jump(by time.Duration) {
 // client signs a company up.
 func (w *fixture) client(t *testing.T, email string) (commands.Account, commands.Call) {
 	t.Helper()
-	a, err := w.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: email, Password: "secret", CompanyName: "Acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := testkit.Must(w.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: email, Password: "secret", CompanyName: "Acme"}))(t)
 	return a, commands.Call{Client: a.Client, Member: a.Member, Actor: string(a.Member)}
 }
 
 // records reads the whole log.
 func (w *fixture) records(t *testing.T) (all []eventstore.Recorded) {
 	t.Helper()
-	records, err := w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000))(t)
 	for _, r := range records {
-		recorded, err := w.log.Decode(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		recorded := testkit.Must(w.log.Decode(r))(t)
 		all = append(all, recorded)
 	}
 	return all
@@ -226,10 +218,7 @@ func (w *fixture) records(t *testing.T) (all []eventstore.Recorded) {
 // length is how many events the log holds.
 func (w *fixture) length(t *testing.T) int {
 	t.Helper()
-	records, err := w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000))(t)
 	return len(records)
 }
 
@@ -339,10 +328,7 @@ func (w *fixture) check(t *testing.T) {
 			}
 			w.hold(t, held, "email", domain.EmailKey(string(email)), domain.Holder{Client: r.Client, Member: e.Member})
 		case event.EndUserCreated:
-			last, err := w.log.ReadBack(t.Context(), r.Stream, eventstore.End, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			last := testkit.Must(w.log.ReadBack(t.Context(), r.Stream, eventstore.End, 1))(t)
 			_, erased := last[0].Event.(event.EndUserErased)
 			if _, err := w.log.Open(t.Context(), r, "traits"); erased != errors.Is(err, seal.ErrErased) {
 				t.Errorf("%s: erased is %t, but reading its traits says %v", e.User, erased, err)
@@ -364,10 +350,7 @@ func (w *fixture) check(t *testing.T) {
 
 func (w *fixture) hold(t *testing.T, held map[eventstore.Stream]domain.Holder, kind, value string, h domain.Holder) {
 	t.Helper()
-	keyed, err := w.log.Vault.Index(t.Context(), "", kind, value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keyed := testkit.Must(w.log.Vault.Index(t.Context(), "", kind, value))(t)
 	stream := eventstore.Stream(kind + "-" + hex.EncodeToString(keyed[:]))
 	if other, taken := held[stream]; taken {
 		t.Errorf("%s %q belongs to %v and to %v", kind, value, other, h)

@@ -19,6 +19,7 @@ import (
 	"kindred/eventstore"
 	"kindred/panics"
 	"kindred/semaphore"
+	"kindred/testkit"
 )
 
 // lines hands out an import's lines, some at a time, and then err.
@@ -216,10 +217,7 @@ func TestAnImportThatIsRepeatedUndoesNothing(t *testing.T) {
 			if bulk {
 				w.inBulk(c)
 			}
-			report, err := c.ImportUsers(t.Context(), accepted, "merge", lines(all, nil))
-			if err != nil {
-				t.Fatal(err)
-			}
+			report := testkit.Must(c.ImportUsers(t.Context(), accepted, "merge", lines(all, nil)))(t)
 			return report
 		}
 		first := run()
@@ -263,10 +261,7 @@ func TestAnImportThatIsRepeatedLeavesAloneWhatItDidNotChange(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		head, err := w.store.Head(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		head := testkit.Must(w.store.Head(t.Context()))(t)
 		accepted := seeded(call, "import", "")
 		accepted.Accepted, accepted.Begun = head, head
 		run := func(all ...commands.Imported) (report commands.ImportReport) {

@@ -11,6 +11,7 @@ import (
 	"kindred/commands"
 	"kindred/domain/fault"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // interleaver lets processes take turns: each runs alone until it next uses the
@@ -98,10 +99,7 @@ func TestNoOrderOfSlowCommandsAndSweepsLosesAnAddress(t *testing.T) {
 			w := newFixture(t)
 			_, ada := w.client(t, "ada@example.com")
 			_, eve := w.client(t, "eve@example.com")
-			bob, err := w.AddMember(t.Context(), ada, commands.AddMember{Email: "bob@example.com", Role: "viewer"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			bob := testkit.Must(w.AddMember(t.Context(), ada, commands.AddMember{Email: "bob@example.com", Role: "viewer"}))(t)
 			var signedUp, invited, repeated, other commands.Account
 			outcome := func(name string, err error) {
 				switch f := fault.As(err); {
@@ -174,10 +172,7 @@ func TestNoOrderOfTwoDeletionsRefusesOne(t *testing.T) {
 	for seed := range uint64(50) {
 		w := newFixture(t)
 		_, call := w.client(t, "ada@example.com")
-		sandbox, err := w.CreateSandbox(t.Context(), call, "ci", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sandbox := testkit.Must(w.CreateSandbox(t.Context(), call, "ci", 0))(t)
 		deletes := func(c *commands.Commands) {
 			if _, err := c.DeleteSandbox(t.Context(), call, sandbox.Sandbox); err != nil && !fault.Is(err, "sandbox_unknown") {
 				t.Errorf("order %d: %v", seed, err)

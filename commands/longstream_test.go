@@ -14,16 +14,14 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/memstore"
+	"kindred/testkit"
 )
 
 // fill appends so many events to the end of a stream, under random ids.
 func (w *fixture) fill(t *testing.T, call commands.Call, stream eventstore.Stream, n int, each func(i int) event.Event) {
 	t.Helper()
 	for done := 0; done < n; {
-		end, err := w.log.Version(t.Context(), stream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		end := testkit.Must(w.log.Version(t.Context(), stream))(t)
 		page := make([]event.Event, min(n-done, eventstore.MaxAppend))
 		for i := range page {
 			page[i] = each(done + i)
@@ -79,10 +77,7 @@ func TestAnImpressionIsRecordedOnceHoweverRequestsInterleave(t *testing.T) {
 				show := func(c *commands.Commands, page string) eventstore.Recorded {
 					t.Helper()
 					call := commands.Call{Client: call.Client, Actor: "policy:feed", Seed: []string{"feed", page}}
-					shown, err := c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: "impression", User: "ext:u1"})
-					if err != nil {
-						t.Fatal(err)
-					}
+					shown := testkit.Must(c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: "impression", User: "ext:u1"}))(t)
 					return shown
 				}
 				show(one, "before")
@@ -129,10 +124,7 @@ func TestAnInteractionIsRecordedOnceHoweverManyFollow(t *testing.T) {
 			dismissed.Kind, dismissed.Impression = "dismiss", ""
 			record := func(call commands.Call, in commands.Interact) commands.Interaction {
 				t.Helper()
-				done, err := c.Interact(t.Context(), call, in)
-				if err != nil {
-					t.Fatal(err)
-				}
+				done := testkit.Must(c.Interact(t.Context(), call, in))(t)
 				return done
 			}
 			first := []commands.Interaction{record(seeded(call, "k1", "b1"), keyed), record(call, in), record(call, dismissed)}
@@ -161,10 +153,7 @@ func TestMatchesAreFoundAgainHoweverManyFollow(t *testing.T) {
 			w, call := fixtureWithUser(t)
 			c := w.spender(w.store, always(behind))
 			in := commands.ComputeMatches{User: "ext:u1", Limit: 5, Record: true}
-			first, err := c.ComputeMatches(t.Context(), seeded(call, "k1", "b1"), in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := testkit.Must(c.ComputeMatches(t.Context(), seeded(call, "k1", "b1"), in))(t)
 			w.fill(t, call, eventstore.MatchStream(call.Client, first.User), 10_001, func(int) event.Event {
 				return event.MatchComputed{User: first.User, MatchedUser: "usr_0000000000000000000000000g", Score: 0.5}
 			})
@@ -184,15 +173,9 @@ func TestMatchesAreFoundAgainHoweverManyFollow(t *testing.T) {
 
 func TestARunIsFoundAgainHoweverManyFollow(t *testing.T) {
 	w, call := fixtureWithUser(t)
-	layer, err := w.DefineConsentLayer(t.Context(), call, "Research", []string{"a"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := testkit.Must(w.DefineConsentLayer(t.Context(), call, "Research", []string{"a"}, ""))(t)
 	in := commands.RequestRun{RunScope: event.RunScope{Layer: layer.ID}}
-	first, err := w.RequestRun(t.Context(), seeded(call, "k1", "b1"), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(w.RequestRun(t.Context(), seeded(call, "k1", "b1"), in))(t)
 	if _, err := w.CancelRun(t.Context(), call, in.RunScope, first.Run); err != nil {
 		t.Fatal(err)
 	}
@@ -229,10 +212,7 @@ func TestARepeatedConversionFindsItsImpressionBehindHundreds(t *testing.T) {
 			}
 			see()
 			see()
-			first, err := convert()
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := testkit.Must(convert())(t)
 			for range 700 {
 				see()
 			}
@@ -292,10 +272,7 @@ type switching struct{ eventstore.Store }
 // setBack makes a log that holds only what stood up to a position.
 func (w *fixture) setBack(t *testing.T, to eventstore.Position) *memstore.Store {
 	t.Helper()
-	records, err := w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(w.store.ReadAll(t.Context(), eventstore.Start, 1_000_000))(t)
 	older := memstore.New("test")
 	for _, r := range records {
 		if r.Position > to {
@@ -330,10 +307,7 @@ func TestASpendThatTheLogHasLostIsRecordedAgain(t *testing.T) {
 				campaign := running(t, c, call, euros)
 				spend := func(c *commands.Commands, spendID string) commands.SpendRecorded {
 					t.Helper()
-					done, err := c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: spendID, AmountMinor: 5})
-					if err != nil {
-						t.Fatal(err)
-					}
+					done := testkit.Must(c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: spendID, AmountMinor: 5}))(t)
 					return done
 				}
 				kept := spend(c, "kept")
@@ -404,19 +378,10 @@ func TestWhatIsChangedOftenCostsNoMoreThanAPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layer, err := c.DefineConsentLayer(t.Context(), call, "Research", []string{"a"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	member, err := c.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := testkit.Must(c.DefineConsentLayer(t.Context(), call, "Research", []string{"a"}, ""))(t)
+	member := testkit.Must(c.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "admin", Password: "x"}))(t)
 	campaign := running(t, c, call, euros)
-	draft, err := c.DraftCampaign(t.Context(), call, euros)
-	if err != nil {
-		t.Fatal(err)
-	}
+	draft := testkit.Must(c.DraftCampaign(t.Context(), call, euros))(t)
 	n := 0
 	name := func() *string { n++; return new(fmt.Sprint("name ", n)) }
 	rename := func(terms event.CampaignTerms) event.CampaignTerms { terms.Name = *name(); return terms }

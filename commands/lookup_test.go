@@ -13,6 +13,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // Whoever has every key that is never destroyed, and guesses the external id,
@@ -22,19 +23,13 @@ func TestNothingThatStaysTellsWhoAnErasedIDWas(t *testing.T) {
 	_, call := w.client(t, "ada@example.com")
 	erased := map[string]id.User{}
 	for external, create := range map[string]commands.Call{"plain": call, "keyed": seeded(call, "random key", "b1")} {
-		u, err := w.CreateUser(t.Context(), create, external, []byte(`{}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := testkit.Must(w.CreateUser(t.Context(), create, external, []byte(`{}`)))(t)
 		erased[external] = u.ID
 	}
 	if _, err := w.ImportUsers(t.Context(), call, "merge", lines([]commands.Imported{line("imported", `{}`)}, nil)); err != nil {
 		t.Fatal(err)
 	}
-	u, err := w.ChangeTraits(t.Context(), call, "ext:imported", []byte(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := testkit.Must(w.ChangeTraits(t.Context(), call, "ext:imported", []byte(`{}`)))(t)
 	erased["imported"] = u.ID
 	for external, user := range erased {
 		found, err := w.log.LookUp(t.Context(), call.Client, event.ExternalName, external)
@@ -45,20 +40,14 @@ func TestNothingThatStaysTellsWhoAnErasedIDWas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	records, err := w.store.ReadAll(t.Context(), eventstore.Start, 1_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(w.store.ReadAll(t.Context(), eventstore.Start, 1_000))(t)
 	var log []byte
 	for _, r := range records {
 		log = append(append(append(log, r.Stream...), r.Data...), r.Meta...)
 	}
 	for external, user := range erased {
 		for _, purpose := range []string{"user:0", "user:1", "user", event.ExternalName} {
-			keyed, err := w.log.Vault.Index(t.Context(), call.Client, purpose, external)
-			if err != nil {
-				t.Fatal(err)
-			}
+			keyed := testkit.Must(w.log.Vault.Index(t.Context(), call.Client, purpose, external))(t)
 			if guess := id.From[id.User]([16]byte(keyed[:16])); guess == user || bytes.Contains(log, []byte(guess)) {
 				t.Errorf("%s follows from %s", user, external)
 			}
@@ -167,10 +156,7 @@ func TestOfManyWhoCreateAnExternalIDAtOnceOneDoes(t *testing.T) {
 func TestAnErasureThatCrashedDoesNotKeepTheExternalID(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")
-	first, err := w.CreateUser(t.Context(), call, "u1", []byte(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(w.CreateUser(t.Context(), call, "u1", []byte(`{}`)))(t)
 	dying := w.process(mortalStore{w.store, &life{left: 1}}, mortalKeys{w.keys, &life{}})
 	if _, err := dying.EraseUser(t.Context(), call, "ext:u1"); !errors.Is(err, errDied) {
 		t.Fatal(err)

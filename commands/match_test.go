@@ -9,6 +9,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/testkit"
 )
 
 // members are whom a segment has.
@@ -44,10 +45,7 @@ func TestOnlyTheMatchesThatAreAnsweredAreExplained(t *testing.T) {
 	w.Filter = in
 	for _, limit := range []int{5, 100} {
 		w.matcher.explained = 0
-		answer, err := w.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: "ext:u1", Limit: limit, Segment: "seg_1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := testkit.Must(w.ComputeMatches(t.Context(), call, commands.ComputeMatches{User: "ext:u1", Limit: limit, Segment: "seg_1"}))(t)
 		want := in.ids[:min(limit, len(in.ids))]
 		var got []id.User
 		for _, m := range answer.Matches {

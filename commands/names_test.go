@@ -13,6 +13,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore/seal"
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 // sevens is entropy that is always the same.
@@ -29,19 +30,13 @@ func (sevens) Read(p []byte) (int, error) {
 // of its events, which follow from its seed, the stream and the order.
 func TestIdentifiersThatFollowFromARequestStay(t *testing.T) {
 	w := newFixture(t)
-	master, err := seal.ParseMasterKeys("m:" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := testkit.Must(seal.ParseMasterKeys("m:" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))))(t)
 	w.Log.Vault = seal.New(w.keys, master, sevens{}) // claims stand in streams that its keys name
 	w.Log.Vault.Now = w.clock
 	w.matcher.found = []event.MatchComputed{{MatchedUser: id.From[id.User]([16]byte{7}), Score: 0.5}}
 	w.Directory = directory{t, w}
 	ctx := t.Context()
-	account, err := w.SignUp(ctx, commands.Call{Seed: []string{"sign up"}}, commands.SignUp{Email: "ada@example.com", Password: "x", CompanyName: "Acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := testkit.Must(w.SignUp(ctx, commands.Call{Seed: []string{"sign up"}}, commands.SignUp{Email: "ada@example.com", Password: "x", CompanyName: "Acme"}))(t)
 	call := commands.Call{Client: account.Client, Member: account.Member, Actor: string(account.Member)}
 	step := func(key string) commands.Call { return seeded(call, key, "body") }
 

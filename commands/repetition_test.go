@@ -13,6 +13,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // posts are the requests that can be repeated. Each returns what its answer
@@ -65,10 +66,7 @@ func TestARepeatedRequestGetsTheSameAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, call := fixtureWithUser(t)
 			post := posts(t, w)[name]
-			first, err := post(seeded(call, "k1", "b1"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := testkit.Must(post(seeded(call, "k1", "b1")))(t)
 			recorded := w.length(t)
 			w.later()
 			w.matcher.found = manyMatches(2, 10)
@@ -117,14 +115,8 @@ func TestARepeatedRequestIsNotRefusedForWhatChangedSince(t *testing.T) {
 				in.ids = append(in.ids, m.MatchedUser)
 			}
 			w.Filter = in
-			layer, err := w.DefineConsentLayer(t.Context(), call, "Ads", []string{"a"}, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			first, err := post(w, seeded(call, "k1", "b1"), layer.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			layer := testkit.Must(w.DefineConsentLayer(t.Context(), call, "Ads", []string{"a"}, ""))(t)
+			first := testkit.Must(post(w, seeded(call, "k1", "b1"), layer.ID))(t)
 			_, err1 := w.OverrideTraits(t.Context(), call, []byte(`{"a":{"sensitive":true}}`))
 			_, err2 := w.RetireConsentLayer(t.Context(), call, layer.ID)
 			if err := errors.Join(err1, err2); err != nil {
@@ -170,10 +162,7 @@ func TestARequestThatIsSentTwiceAtOnceIsCarriedOutOnce(t *testing.T) {
 func TestARepeatedKeyIsNotShownTwice(t *testing.T) {
 	w, call := fixtureWithUser(t)
 	in := commands.IssueAPIKey{Name: "server"}
-	key, err := w.IssueAPIKey(t.Context(), seeded(call, "k1", "b1"), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(w.IssueAPIKey(t.Context(), seeded(call, "k1", "b1"), in))(t)
 	again, err := w.IssueAPIKey(t.Context(), seeded(call, "k1", "b1"), in)
 	wantFault(t, err, "secret_already_shown")
 	if again.Raw != "" {
@@ -273,10 +262,7 @@ func TestARemovedMembersRequestIsRepeatedWithoutAddingItAgain(t *testing.T) {
 	w, call := fixtureWithUser(t)
 	post := seeded(call, "k1", "b1")
 	in := commands.AddMember{Email: "new@example.com", Role: "viewer"}
-	added, err := w.AddMember(t.Context(), post, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	added := testkit.Must(w.AddMember(t.Context(), post, in))(t)
 	if _, err := w.RemoveMember(t.Context(), call, added.Member); err != nil {
 		t.Fatal(err)
 	}
@@ -294,10 +280,7 @@ func TestMatchesAreFoundAgainBehindManyOthers(t *testing.T) {
 	w, call := fixtureWithUser(t)
 	in := commands.ComputeMatches{User: "ext:u1", Limit: 500, Record: true}
 	post := seeded(call, "k1", "b1")
-	first, err := w.ComputeMatches(t.Context(), post, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(w.ComputeMatches(t.Context(), post, in))(t)
 	w.matcher.found = make([]event.MatchComputed, 500)
 	for i := range w.matcher.found {
 		w.matcher.found[i].MatchedUser = id.Next[id.User](id.Random(w.Entropy))

@@ -10,6 +10,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 // Before the rule stand others' events, and behind it a snapshot or two.
@@ -21,18 +22,12 @@ func TestTheRuleThatASegmentHasChangesNothing(t *testing.T) {
 			adults, other := "traits.age > 30", "traits.age > 18"
 			define := func(rule string) id.Segment {
 				t.Helper()
-				made, err := w.DefineSegment(t.Context(), call, "S", rule, "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				made := testkit.Must(w.DefineSegment(t.Context(), call, "S", rule, ""))(t)
 				return made.ID
 			}
 			change := func(segment id.Segment, name, rule *string) int {
 				t.Helper()
-				changed, err := w.ChangeSegment(t.Context(), call, segment, name, rule)
-				if err != nil {
-					t.Fatal(err)
-				}
+				changed := testkit.Must(w.ChangeSegment(t.Context(), call, segment, name, rule))(t)
 				return len(changed.Outcome.Recorded)
 			}
 			beside := define(other)
@@ -67,15 +62,9 @@ func TestTheRuleThatASegmentHasChangesNothing(t *testing.T) {
 func TestARuleStandsThoughALayerThatItAsksForIsRetired(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "acme@example.com")
-	layer, err := w.DefineConsentLayer(t.Context(), call, "Offers", []string{"plan"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := testkit.Must(w.DefineConsentLayer(t.Context(), call, "Offers", []string{"plan"}, ""))(t)
 	rule := fmt.Sprintf(`traits.plan == "pro" || granted(%q)`, layer.ID)
-	made, err := w.DefineSegment(t.Context(), call, "S", rule, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := testkit.Must(w.DefineSegment(t.Context(), call, "S", rule, ""))(t)
 	if _, err := w.RetireConsentLayer(t.Context(), call, layer.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -161,10 +150,7 @@ func TestASegmentIsChangedAsItIsRetired(t *testing.T) {
 	for _, rule := range []string{"traits.age > 30", "traits.age > 18"} {
 		atEachRead(t, func(w *fixture, call commands.Call) (func(*commands.Commands) error, func() error) {
 			w.Audiences = campaignsInLog{w}
-			made, err := w.DefineSegment(t.Context(), call, "S", "traits.age > 30", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := testkit.Must(w.DefineSegment(t.Context(), call, "S", "traits.age > 30", ""))(t)
 			return func(c *commands.Commands) error {
 					_, err := c.ChangeSegment(t.Context(), call, made.ID, nil, &rule)
 					return err

@@ -15,6 +15,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/testkit"
 )
 
 func TestDecisionsAboutTraitsAreMerged(t *testing.T) {
@@ -131,10 +132,7 @@ func TestALongTraitSchemaIsNotReadWhole(t *testing.T) {
 	}
 	override := func(call commands.Call, path string) eventstore.Position {
 		t.Helper()
-		done, err := w.OverrideTraits(t.Context(), call, []byte(`{"`+path+`":{"type":"set"}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		done := testkit.Must(w.OverrideTraits(t.Context(), call, []byte(`{"`+path+`":{"type":"set"}}`)))(t)
 		return done.Position
 	}
 	counted := &reads{Store: w.store}

@@ -32,6 +32,7 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // clusteringFixture is a log with clients and users whose runs a process carries out. Two
@@ -52,10 +53,7 @@ type clusteringFixture struct {
 func newClusteringFixture(t *testing.T) *clusteringFixture {
 	t.Helper()
 	key := strings.Repeat("A", 43) + "="
-	master, err := seal.ParseMasterKeys("k:" + key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := testkit.Must(seal.ParseMasterKeys("k:" + key))(t)
 	entropy := &steadyEntropy{from: rand.NewChaCha8([32]byte{})}
 	o := &clusteringFixture{T: t, store: memstore.New("test")}
 	o.log = &eventstore.Log{Store: o.store, Vault: seal.New(keystest.NewMemory(), master, entropy), Registry: event.All(), Now: time.Now}
@@ -630,10 +628,7 @@ func TestClientsTakeTurns(t *testing.T) {
 		var requested []commands.Run
 		for n := range 3 {
 			call, _ := o.populate("greedy", 0, kinds)
-			layer, err := o.DefineConsentLayer(t.Context(), call, fmt.Sprint(n), []string{"age"}, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			layer := testkit.Must(o.DefineConsentLayer(t.Context(), call, fmt.Sprint(n), []string{"age"}, ""))(t)
 			requested = append(requested, o.request(call, layer.ID, 0))
 		}
 		call, layer := o.populate("modest", 0, kinds)
@@ -875,10 +870,7 @@ func TestTheShapeOfARunTellsNoLevelThatFewHold(t *testing.T) {
 				}
 			}
 		}, nil)
-		hash, err := shape(s, time.Unix(0, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hash := testkit.Must(shape(s, time.Unix(0, 0)))(t)
 		return hash
 	}
 	if of(9, "Graz") != of(9, "Turin") {

@@ -16,6 +16,7 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/traits"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 // rerun gives the users other traits, and divides them again.
@@ -80,10 +81,7 @@ func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
 		o := newClusteringFixture(t)
 		call, layer := o.populate("acme", 0, kinds)
 		run := o.request(call, layer, tt.clusters)
-		number, err := o.StartRun(t.Context(), call, event.RunScope{Layer: layer}, run.Run)
-		if err != nil {
-			t.Fatal(err)
-		}
+		number := testkit.Must(o.StartRun(t.Context(), call, event.RunScope{Layer: layer}, run.Run))(t)
 		a := &attempt{run: projections.OpenRun{Client: call.Client, Run: projections.Run{ID: run.Run, Layer: layer}}, number: number}
 		a.result.Spreads = make([]float64, tt.clusters)
 		ids := id.Derived("clusters")

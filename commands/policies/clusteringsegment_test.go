@@ -10,6 +10,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/testkit"
 )
 
 // found is the last completed run of a scope, and who it put into which cluster.
@@ -40,23 +41,14 @@ func TestARunIsKeptToASegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newClusteringFixture(t)
 		call, layer := o.populate("acme", 150, kinds)
-		other, err := o.DefineConsentLayer(t.Context(), call, "other", []string{"age"}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := testkit.Must(o.DefineConsentLayer(t.Context(), call, "other", []string{"age"}, ""))(t)
 		segment := func(of id.ConsentLayer) event.RunScope {
 			t.Helper()
-			made, err := o.DefineSegment(t.Context(), call, "S", "traits.age > 1", of)
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := testkit.Must(o.DefineSegment(t.Context(), call, "S", "traits.age > 1", of))(t)
 			return event.RunScope{Layer: layer, Segment: made.ID}
 		}
 		whole, kept, second := event.RunScope{Layer: layer}, segment(layer), segment(layer)
-		users, err := o.Granted(t.Context(), call.Client, layer, "~")
-		if err != nil {
-			t.Fatal(err)
-		}
+		users := testkit.Must(o.Granted(t.Context(), call.Client, layer, "~"))(t)
 		members := func(of ...id.User) map[id.User]bool {
 			in := map[id.User]bool{"usr_x": true} // who does not consent
 			for _, u := range of {

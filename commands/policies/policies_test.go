@@ -129,10 +129,7 @@ func nothingEnded(context.Context) (bool, error) { return false, nil }
 func (o *fixture) leave(t *testing.T) (left []eventstore.Recorded) {
 	t.Helper()
 	c := o.process(o.store, frailKeys{o.keys})
-	ada, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ada := testkit.Must(c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}))(t)
 	call := commands.Call{Client: ada.Client, Member: ada.Member, Actor: string(ada.Member)}
 	bob, err1 := c.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer"})
 	_, err2 := c.CreateUser(t.Context(), call, "u1", []byte(`{}`))
@@ -145,15 +142,9 @@ func (o *fixture) leave(t *testing.T) (left []eventstore.Recorded) {
 	if _, err := c.RemoveMember(t.Context(), call, bob.Member); !errors.Is(err, errDied) {
 		t.Fatal(err)
 	}
-	records, err := o.store.ReadAll(t.Context(), eventstore.Start, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(o.store.ReadAll(t.Context(), eventstore.Start, 1000))(t)
 	for _, r := range records {
-		recorded, err := c.Log.Decode(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		recorded := testkit.Must(c.Log.Decode(r))(t)
 		left = append(left, recorded)
 	}
 	return left
@@ -217,10 +208,7 @@ func TestForgettingTwiceDoesNoMore(t *testing.T) {
 func TestASandboxIsOpenedWithoutACauseInAnotherHistory(t *testing.T) {
 	o := newFixture(t)
 	c := o.policies.Commands
-	ada, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ada := testkit.Must(c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}))(t)
 	sandbox := id.NextSandbox(id.Random(rand.Reader), ada.Client)
 	added := eventstore.Recorded{
 		Record: eventstore.Record{Proposed: eventstore.Proposed{ID: "evt_beside", Client: ada.Client}},
@@ -245,15 +233,9 @@ func TestASandboxIsOpenedWithoutACauseInAnotherHistory(t *testing.T) {
 func TestADeletedSandboxGivesItsPlaceBackAfterACrash(t *testing.T) {
 	o := newFixture(t)
 	c := o.policies.Commands
-	ada, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ada := testkit.Must(c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}))(t)
 	call := commands.Call{Client: ada.Client, Member: ada.Member, Actor: string(ada.Member)}
-	made, err := c.CreateSandbox(t.Context(), call, "ci", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := testkit.Must(c.CreateSandbox(t.Context(), call, "ci", 0))(t)
 	died := o.process(o.store, o.keys)
 	died.Revoked = func(context.Context, id.Client, string, time.Time) error { return errDied }
 	if _, err := died.DeleteSandbox(t.Context(), call, made.Sandbox); !errors.Is(err, errDied) {
@@ -360,10 +342,7 @@ func (o *fixture) abandoned(t *testing.T, email string) eventstore.Stream {
 	if !errors.Is(err, errDied) {
 		t.Fatal(err)
 	}
-	records, err := o.store.ReadAll(t.Context(), eventstore.Start, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(o.store.ReadAll(t.Context(), eventstore.Start, 1000))(t)
 	return records[len(records)-1].Stream
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"kindred/commands"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 func TestALineMayHaveAllItsBytesBesideItsBreak(t *testing.T) {
@@ -18,10 +19,7 @@ func TestALineMayHaveAllItsBytesBesideItsBreak(t *testing.T) {
 		read := newLines(strings.NewReader(line(maxLine+1)+"\n"+line(maxLine)+ending), httpapi.NewUserLines())
 		var got []commands.Imported
 		for {
-			some, err := read.next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			some := testkit.Must(read.next())(t)
 			if len(some) == 0 {
 				break
 			}
