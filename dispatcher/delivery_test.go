@@ -84,14 +84,8 @@ func TestARefusedDeliveryIsSentSixTimesWithTheSameBytesAndDropped(t *testing.T) 
 	if n := len(rx.got); n != 0 {
 		t.Errorf("%d attempts too many", n)
 	}
-	rows, err := r.pool.Query(t.Context(), `SELECT status FROM dispatch_attempts ORDER BY attempt`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	statuses, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := testkit.Must(r.pool.Query(t.Context(), `SELECT status FROM dispatch_attempts ORDER BY attempt`))(t)
+	statuses := testkit.Must(pgx.CollectRows(rows, pgx.RowTo[int]))(t)
 	if diff := cmp.Diff([]int{500, 301, 404, 503, 410, 599}, statuses); diff != "" {
 		t.Error(diff)
 	}
@@ -126,10 +120,7 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed.Close()
 	untrusted := httptest.NewTLSServer(http.NotFoundHandler())
 	untrusted.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -538,10 +529,7 @@ func TestANotificationTellsTheFirstOfWhatIsNew(t *testing.T) {
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed, r.match(client))
-	acquired, err := r.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	acquired := testkit.Must(r.pool.Acquire(t.Context()))(t)
 	conn := acquired.Hijack()
 	defer conn.Close(context.Background())
 	if _, err := conn.Exec(t.Context(), `LISTEN `+channel); err != nil {
@@ -550,10 +538,7 @@ func TestANotificationTellsTheFirstOfWhatIsNew(t *testing.T) {
 	r.apply(r.matches(client, 3)...)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	told, err := conn.WaitForNotification(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	told := testkit.Must(conn.WaitForNotification(ctx))(t)
 	first := r.count(`SELECT min(made) FROM dispatch_queue WHERE made > (SELECT min(made) FROM dispatch_queue)`)
 	if want := fmt.Sprint(client, " ", webhook, " ", first); told.Payload != want {
 		t.Errorf("told %q, not %q", told.Payload, want)
@@ -685,10 +670,7 @@ func TestCutConnectionsToTheDatabaseLoseNothing(t *testing.T) {
 // may have been cut before.
 func cutConnections(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig))(t)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	const others = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
 	if _, err := conn.Exec(t.Context(), others); err != nil {

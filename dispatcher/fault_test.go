@@ -55,10 +55,7 @@ func (rx *receiver) gets(t testing.TB, want map[string]bool) {
 
 func TestAReceiverThatIsDownAndComesBackGetsAll(t *testing.T) {
 	r := newFixture(t, Config{RetryDelays: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond}})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	listener.Close() // down
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://"+listener.Addr().String(), "")
@@ -68,10 +65,7 @@ func TestAReceiverThatIsDownAndComesBackGetsAll(t *testing.T) {
 	r.start(r.Dispatcher)
 	testkit.Eventually(r.TB, "all have failed", func() bool { return r.count(`SELECT count(*) FROM dispatch_queue WHERE failed > 0`) == len(want) })
 
-	back, err := net.Listen("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	back := testkit.Must(net.Listen("tcp", listener.Addr().String()))(t)
 	rx := &receiver{got: make(chan request, 1000)}
 	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 		rx.got <- request{header: q.Header}
@@ -109,10 +103,7 @@ SELECT webhook || '-' || n, client, url, event_types, state, changed_at FROM dis
 		if claims > 2*n/256 {
 			t.Fatalf("%d are not claimed after %d claims", len(want), claims)
 		}
-		found, err := q.discover(t.Context(), after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := testkit.Must(q.discover(t.Context(), after))(t)
 		if len(found[firstAttempt]) > maxDiscovered {
 			t.Fatalf("a look finds %d endpoints", len(found[firstAttempt]))
 		}
@@ -121,10 +112,7 @@ SELECT webhook || '-' || n, client, url, event_types, state, changed_at FROM dis
 			a.expect(firstAttempt, e, now)
 		}
 		quotas := a.quotas(now)
-		claims, err := q.claim(t.Context(), quotas)
-		if err != nil {
-			t.Fatal(err)
-		}
+		claims := testkit.Must(q.claim(t.Context(), quotas))(t)
 		if most := a.budget[firstAttempt]; len(quotas) > most || len(claims) > most {
 			t.Fatalf("a claim of %d for %d endpoints, over the %d slots", len(claims), len(quotas), most)
 		}
@@ -154,10 +142,7 @@ func TestAnAnswerThatDripsIsCutOffAtTheTimeOut(t *testing.T) {
 		}
 	}
 	body := newReceiver(t, func(w http.ResponseWriter, q *http.Request) { drip(q.Context(), w, ".") })
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var dripping sync.WaitGroup
 	go func() {
 		for {
@@ -220,10 +205,7 @@ func TestASwitchOfProtocolsIsAFailureAndHoldsNothing(t *testing.T) {
 // and delivery goes on.
 func TestADatabaseThatIsStoppedInABurstLosesNothing(t *testing.T) {
 	database := pgtest.Durable(t)
-	pool, err := postgres.Open(t.Context(), database.URL(), postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), database.URL(), postgres.Options{}))(t)
 	t.Cleanup(pool.Close)
 	r := newFixtureOn(t, pool, Config{})
 	rx := newReceiver(t, nil)

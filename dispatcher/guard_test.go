@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"kindred/testkit"
+
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -89,10 +91,7 @@ func TestURLsAreCheckedWhenTheyAreGiven(t *testing.T) {
 // fakeDNS resolves every name to what address says at that moment.
 func fakeDNS(t *testing.T, address func() string) *net.Resolver {
 	t.Helper()
-	server, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testkit.Must(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { server.Close() })
 	go func() {
 		buffer := make([]byte, 1500)
@@ -127,10 +126,7 @@ func fakeDNS(t *testing.T, address func() string) *net.Resolver {
 // post sends one request through a transport that the guard watches.
 func post(t *testing.T, transport *http.Transport, url string) error {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("{}")))(t)
 	resp, err := transport.RoundTrip(req)
 	if err == nil {
 		resp.Body.Close()

@@ -362,10 +362,7 @@ func TestATestOfAnyTypeIsSentAndNotToldOf(t *testing.T) {
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
-	test, err := r.manual().Test(t.Context(), client, webhook, "clustering.failed", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	test := testkit.Must(r.manual().Test(t.Context(), client, webhook, "clustering.failed", nil))(t)
 	if _, err := r.manual().Redeliver(t.Context(), client, webhook, test.ID, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -572,10 +569,7 @@ func TestATestThatIsSentAgainCountsAsATest(t *testing.T) {
 	match := r.match(client)
 	r.apply(subscribed, match)
 	m := r.manual()
-	first, err := m.Test(t.Context(), client, webhook, matchType, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(m.Test(t.Context(), client, webhook, matchType, nil))(t)
 	for n := 1; n < maxTests; n++ {
 		if _, err := m.Redeliver(t.Context(), client, webhook, first.ID, nil); err != nil {
 			t.Fatal(n, err)
@@ -741,10 +735,7 @@ func TestHowReceiversAnsweredIsKeptUntilItIsWritten(t *testing.T) {
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
 	r.apply(subscribed)
-	away, err := pgxpool.NewWithConfig(t.Context(), r.pool.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	away := testkit.Must(pgxpool.NewWithConfig(t.Context(), r.pool.Config()))(t)
 	away.Close()
 	w := newWorker(r.replica(Config{}), Config{}.withDefaults())
 	by, at := endpointKey{client, webhook}, func(minute int) time.Time { return r.at.Add(time.Duration(minute) * time.Minute) }

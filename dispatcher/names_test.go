@@ -16,6 +16,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 // What receivers have programmed against: the body of each event, the headers
@@ -34,20 +35,14 @@ func TestBodiesHeadersAndSignaturesOfDeliveriesStay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := event.All().Decode(name, version, sample)
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := testkit.Must(event.All().Decode(name, version, sample))(t)
 			rec.Type = name
 			if bodies[name], err = event.Body(e.(event.Public), rec.Type, rec.Client, rec.RecordedAt); err != nil {
 				t.Fatal(err)
 			}
 			lines = append(lines, "body "+string(bodies[name]))
 		}
-		made, err := json.Marshal(testMessage{event.MessageOf(event.Example(name, ids), name, client, at), true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := testkit.Must(json.Marshal(testMessage{event.MessageOf(event.Example(name, ids), name, client, at), true}))(t)
 		var fields struct {
 			Data map[string]any `json:"data"`
 			Test bool           `json:"test"`

@@ -243,10 +243,7 @@ func TestNoOutcomeIsRefusedWhileTheDatabaseIsSlow(t *testing.T) {
 	if len(claims) != 2*maxChain {
 		t.Fatalf("%d are claimed", len(claims))
 	}
-	slow, err := r.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	slow := testkit.Must(r.pool.Begin(t.Context()))(t)
 	if _, err := slow.Exec(t.Context(), `LOCK TABLE dispatch_attempts`); err != nil {
 		t.Fatal(err)
 	}

@@ -95,10 +95,7 @@ func TestEndpointsAreLockedInOneOrder(t *testing.T) {
 		one, two = two, one
 	}
 	r.apply(first, second, r.recorded(client, event.WebhookPaused{Webhook: one}))
-	another, err := r.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	another := testkit.Must(r.pool.Begin(t.Context()))(t)
 	lock := func(webhook id.Webhook) {
 		t.Helper()
 		if _, err := another.Exec(t.Context(), `SELECT FROM dispatch_endpoints WHERE webhook = $1 FOR NO KEY UPDATE`, webhook); err != nil {
@@ -267,10 +264,7 @@ func TestARolledBackBatchLeavesNothing(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
-	tx, err := r.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := testkit.Must(r.pool.Begin(t.Context()))(t)
 	if err := r.Apply(t.Context(), tx, []eventstore.Recorded{subscribed, r.match(client)}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 // However much has failed, a move of the clock writes none of it: the transaction is
@@ -44,10 +45,7 @@ func TestAMovedClockMakesDueWhatHasFailedAndWaitsForNoneOfIt(t *testing.T) {
 		return n
 	}
 	fail(time.Hour)
-	tx, err := r.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := testkit.Must(r.pool.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	if _, err := tx.Exec(t.Context(), `SELECT FROM dispatch_queue WHERE client = $1 ORDER BY made LIMIT 1 FOR UPDATE`, sandbox); err != nil {
 		t.Fatal(err)
