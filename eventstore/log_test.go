@@ -19,6 +19,7 @@ import (
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
+	"kindred/testkit"
 )
 
 const (
@@ -52,14 +53,8 @@ var origin = eventstore.Origin{Client: acme, Actor: "mem_1", Correlation: "req_1
 // mustAppend appends at the end of the stream.
 func (d *fixture) mustAppend(t *testing.T, events ...event.Event) []eventstore.Recorded {
 	t.Helper()
-	end, err := d.Version(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	recorded, err := d.Append(t.Context(), end, origin, id.Random(rand.Reader), events...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := testkit.Must(d.Version(t.Context(), stream))(t)
+	recorded := testkit.Must(d.Append(t.Context(), end, origin, id.Random(rand.Reader), events...))(t)
 	return recorded
 }
 
@@ -158,10 +153,7 @@ func TestEachStreamIsAChain(t *testing.T) {
 
 func hashAsDescribed(t *testing.T, r eventstore.Record) string {
 	t.Helper()
-	event, err := id.Bytes(r.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	event := testkit.Must(id.Bytes(r.ID))(t)
 	text := []byte("kindred.event.1")
 	for _, part := range []string{
 		string(event[:]), string(r.Stream), string(binary.BigEndian.AppendUint64(nil, uint64(r.Revision))),
@@ -176,10 +168,7 @@ func hashAsDescribed(t *testing.T, r eventstore.Record) string {
 func TestTheHashCoversEveryPart(t *testing.T) {
 	d := newFixture(t)
 	r := d.mustAppend(t, created(`{}`))[0].Record
-	want, err := eventstore.Hash(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testkit.Must(eventstore.Hash(r))(t)
 	for part, change := range map[string]func(*eventstore.Record){
 		"id":       func(r *eventstore.Record) { r.ID = "evt_00000000000000000000000000" },
 		"stream":   func(r *eventstore.Record) { r.Stream += "x" },
@@ -252,10 +241,7 @@ func TestARepetitionReturnsWhatWasRecordedThen(t *testing.T) {
 	request := func() ([]eventstore.Recorded, error) {
 		return d.Append(t.Context(), end, origin, id.Derived("key"), created(`{"a":1}`), changed(`{"a":2}`))
 	}
-	first, err := request()
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(request())(t)
 	d.mustAppend(t, changed(`{"a":3}`))
 	d.now = d.now.Add(time.Hour)
 	again, err := request()
@@ -292,10 +278,7 @@ func TestTheHeadIsNotedBeforeTheAnswer(t *testing.T) {
 		t.Errorf("noted %v, recorded up to %s", noted, recorded[1].Position)
 	}
 	failure = errors.New("no database")
-	end, err := d.Version(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := testkit.Must(d.Version(t.Context(), stream))(t)
 	if _, err := d.Append(t.Context(), end, origin, id.Random(rand.Reader), changed(`{}`)); !errors.Is(err, failure) {
 		t.Errorf("a head that was not noted was acknowledged: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 // What stands in a log is found by the names of its streams, bound to them, and
@@ -58,10 +59,7 @@ func TestStreamsAndEnvelopesStay(t *testing.T) {
 		}
 	}
 	for of, meta := range map[string]eventstore.Meta{"that": meta, "that in a trace": traced} {
-		written, err := json.Marshal(meta)
-		if err != nil {
-			t.Fatal(err)
-		}
+		written := testkit.Must(json.Marshal(meta))(t)
 		hash, err := eventstore.Hash(eventstore.Record{
 			Stream: "user-1", Revision: 3,
 			Proposed: eventstore.Proposed{ID: id.From[id.Event]([16]byte{7}), Type: "end_user.erased", Data: []byte(`{"user_id":"usr_1"}`), Meta: written},
@@ -77,10 +75,7 @@ func TestStreamsAndEnvelopesStay(t *testing.T) {
 // returningStreams counts the exported functions that return a stream.
 func returningStreams(t *testing.T) (n int) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "streams.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testkit.Must(parser.ParseFile(token.NewFileSet(), "streams.go", nil, 0))(t)
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Name.IsExported() && fmt.Sprint(f.Type.Results.List[0].Type) == "Stream" {
 			n++

@@ -11,6 +11,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore/audit"
+	"kindred/testkit"
 )
 
 // reference is the tree as RFC 9162, section 2.1.1, defines it.
@@ -68,23 +69,11 @@ func TestTheEmptyTreeAndOneLeaf(t *testing.T) {
 
 func TestEveryProofHoldsAndNoOther(t *testing.T) {
 	const client id.Client = "cli_04hk8ls48pkqs04hk8ls48pkqs"
-	key, err := audit.KeyFromSeed(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := key.Public()
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := audit.ParseKeys(fmt.Appendf(nil, `{"keys": [%s]}`, public))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(audit.KeyFromSeed(make([]byte, 32)))(t)
+	public := testkit.Must(key.Public())(t)
+	keys := testkit.Must(audit.ParseKeys(fmt.Appendf(nil, `{"keys": [%s]}`, public)))(t)
 	signed := func(client id.Client, size int64, root audit.Hash) string {
-		jws, err := key.Sign(audit.Head{Client: client, Size: size, Root: root})
-		if err != nil {
-			t.Fatal(err)
-		}
+		jws := testkit.Must(key.Sign(audit.Head{Client: client, Size: size, Root: root}))(t)
 		return jws
 	}
 	events := leaves(21)

@@ -11,14 +11,12 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 // Auditors keep exports and heads, and verify them with programs of their own.
 func TestLinesOfExportsAndSignedHeadsStay(t *testing.T) {
-	key, err := audit.KeyFromSeed(bytes.Repeat([]byte{7}, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(audit.KeyFromSeed(bytes.Repeat([]byte{7}, 32)))(t)
 	at, ordinal := time.Date(2026, 3, 1, 12, 0, 0, 123_456_000, time.UTC), int64(3)
 	record := eventstore.Record{
 		Stream: "client-cli_1", Revision: 1, Position: "0000000000000007",
@@ -41,17 +39,11 @@ func TestLinesOfExportsAndSignedHeadsStay(t *testing.T) {
 		}
 	}
 	root := audit.Hash{7}
-	signed, err := key.Sign(audit.Head{Client: "cli_1", Size: 4, Root: root, SignedAt: at})
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := testkit.Must(key.Sign(audit.Head{Client: "cli_1", Size: 4, Root: root, SignedAt: at}))(t)
 	if err := w.Head(signed); err != nil {
 		t.Fatal(err)
 	}
-	public, err := key.Public()
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := testkit.Must(key.Public())(t)
 	lines := strings.Split(strings.TrimSpace(export.String()), "\n")
 	golden.Check(t, "export.txt", append(lines, "key: "+string(public)))
 }

@@ -13,15 +13,13 @@ import (
 	"kindred"
 	"kindred/domain/id"
 	"kindred/eventstore/audit"
+	"kindred/testkit"
 )
 
 // vector reads a block of docs/history.md.
 func vector[T any](t *testing.T, name string) T {
 	t.Helper()
-	page, err := kindred.Documentation.ReadFile("docs/history.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(kindred.Documentation.ReadFile("docs/history.md"))(t)
 	block := regexp.MustCompile("(?s)```json " + name + "\n(.*?)```").FindSubmatch(page)
 	if block == nil {
 		t.Fatalf("docs/history.md has no block %q", name)
@@ -42,10 +40,7 @@ func TestTheVectorsOfTheSpecificationHold(t *testing.T) {
 		IDBytes string `json:"id_bytes"`
 	}
 	one := vector[hashed](t, "hash")
-	got, err := one.Recompute()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(one.Recompute())(t)
 	if got != one.Hash {
 		t.Errorf("the event's hash is %x", got)
 	}
@@ -76,9 +71,6 @@ func TestTheVectorsOfTheSpecificationHold(t *testing.T) {
 
 func texts(t *testing.T, hashes any) string {
 	t.Helper()
-	out, err := json.MarshalIndent(hashes, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testkit.Must(json.MarshalIndent(hashes, "", "  "))(t)
 	return string(out)
 }

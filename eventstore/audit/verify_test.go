@@ -18,21 +18,13 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/audit"
+	"kindred/testkit"
 )
 
 func TestLineEndsAreNoPartOfAnExport(t *testing.T) {
-	key, err := audit.NewKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := key.Public()
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := audit.ParseKeys(fmt.Appendf(nil, `{"keys":[%s]}`, public))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(audit.NewKey(rand.Reader))(t)
+	public := testkit.Must(key.Public())(t)
+	keys := testkit.Must(audit.ParseKeys(fmt.Appendf(nil, `{"keys":[%s]}`, public)))(t)
 	export := append([]byte("\n \n"), written(t, key, 3)...)
 	export = bytes.ReplaceAll(export, []byte("\n"), []byte("\r\n"))
 	find := func(export []byte) (found []audit.Finding) {
@@ -67,10 +59,7 @@ func forge(t *testing.T) *forged {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, err := key.Public()
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := testkit.Must(key.Public())(t)
 	f.key = key
 	if f.keys, err = audit.ParseKeys(fmt.Appendf(nil, `{"keys":[%s]}`, public)); err != nil {
 		t.Fatal(err)
@@ -89,10 +78,7 @@ func forge(t *testing.T) *forged {
 		if follows {
 			revision = before.Revision + 1
 		}
-		envelope, err := json.Marshal(meta)
-		if err != nil {
-			t.Fatal(err)
-		}
+		envelope := testkit.Must(json.Marshal(meta))(t)
 		e := audit.NewEvent(eventstore.Record{Stream: stream, Revision: revision, Position: "0000000000000007", Proposed: eventstore.Proposed{
 			ID: id.Next[id.Event](id.Random(rand.Reader)), Type: "some.thing", Version: 1, RecordedAt: meta.RecordedAt, Data: []byte("{}"), Meta: envelope,
 		}}, &ordinal, audit.Hash{})

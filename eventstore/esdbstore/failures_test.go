@@ -40,10 +40,7 @@ func TestAnAppendInTroubleLandsOnceAsTheFirst(t *testing.T) {
 				e, stream := events(t, n), eventstore.Stream(fmt.Sprint("user-", n))
 				server.Play(troubles...)
 				got := appended(t, s, stream, eventstore.NoStream, e)
-				last, err := s.ReadBack(t.Context(), stream, eventstore.End, 1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				last := testkit.Must(s.ReadBack(t.Context(), stream, eventstore.End, 1))(t)
 				want := eventstore.Appended{Position: last[0].Position, Revision: eventstore.Revision(n - 1)}
 				if got != want {
 					t.Errorf("got %+v, want %+v", got, want)
@@ -147,10 +144,7 @@ func TestAPositionOfBeforeTheLogWasRestoredIsNotFound(t *testing.T) {
 	server := esdbtest.Start(t)
 	s := open(t, server.URL(), hasty())
 	appended(t, s, "user-1", eventstore.NoStream, events(t, 3))
-	log, err := s.ReadAll(t.Context(), eventstore.Start, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := testkit.Must(s.ReadAll(t.Context(), eventstore.Start, 10))(t)
 	at := []byte(log[1].Position)
 	at[15], at[31] = at[15]^1, at[31]^1 // a byte beside the second event
 	if _, err := s.At(t.Context(), eventstore.Position(at)); !errors.Is(err, eventstore.ErrNotFound) {
@@ -159,10 +153,7 @@ func TestAPositionOfBeforeTheLogWasRestoredIsNotFound(t *testing.T) {
 	if _, err := s.ReadAll(t.Context(), eventstore.Position(at), 10); !errors.Is(err, eventstore.ErrNotFound) || errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("read all: got %v, want ErrNotFound", err)
 	}
-	follower, err := s.Subscribe(t.Context(), eventstore.Position(at))
-	if err != nil {
-		t.Fatal(err)
-	}
+	follower := testkit.Must(s.Subscribe(t.Context(), eventstore.Position(at)))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := follower.Next(ctx, 10); !errors.Is(err, eventstore.ErrNotFound) {
@@ -228,10 +219,7 @@ func TestACallerThatGivesUpDoesNotWait(t *testing.T) {
 func TestAServerThatReturnsIsServedAgain(t *testing.T) {
 	server := esdbtest.Start(t)
 	s := open(t, server.URL(), hasty())
-	follower, err := s.Subscribe(t.Context(), eventstore.Start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	follower := testkit.Must(s.Subscribe(t.Context(), eventstore.Start))(t)
 	first, second := events(t, 1), events(t, 1)
 	appended(t, s, "user-1", eventstore.NoStream, first)
 
@@ -253,10 +241,7 @@ func TestAServerThatReturnsIsServedAgain(t *testing.T) {
 	wantLog(t, s, first[0], second[0])
 	var seen []eventstore.Proposed
 	for len(seen) < 2 {
-		batch, err := follower.Next(t.Context(), 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		batch := testkit.Must(follower.Next(t.Context(), 10))(t)
 		for _, r := range batch.Records {
 			seen = append(seen, r.Proposed)
 		}
@@ -282,17 +267,11 @@ func TestTheLeaderIsFoundFromAnyNode(t *testing.T) {
 func TestADroppedSubscriptionTellsNothingTwiceAndLosesNothing(t *testing.T) {
 	server := esdbtest.Start(t)
 	s := open(t, server.URL(), options(0))
-	follower, err := s.Subscribe(t.Context(), eventstore.Start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	follower := testkit.Must(s.Subscribe(t.Context(), eventstore.Start))(t)
 	next := func() []eventstore.Record {
 		t.Helper()
 		for {
-			batch, err := follower.Next(t.Context(), 10)
-			if err != nil {
-				t.Fatal(err)
-			}
+			batch := testkit.Must(follower.Next(t.Context(), 10))(t)
 			if len(batch.Records) > 0 {
 				return batch.Records
 			}
@@ -311,14 +290,8 @@ func TestADroppedSubscriptionTellsNothingTwiceAndLosesNothing(t *testing.T) {
 
 func TestCloseEndsWhoeverWaits(t *testing.T) {
 	server := esdbtest.Start(t)
-	s, err := esdbstore.Open(t.Context(), server.URL(), options(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	follower, err := s.Subscribe(t.Context(), eventstore.Start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(esdbstore.Open(t.Context(), server.URL(), options(0)))(t)
+	follower := testkit.Must(s.Subscribe(t.Context(), eventstore.Start))(t)
 	if batch, err := follower.Next(t.Context(), 1); err != nil || !batch.CaughtUp {
 		t.Fatalf("next: %+v, %v", batch, err)
 	}
@@ -344,10 +317,7 @@ func TestAReadThatBreaksOffGoesOnWhereItWas(t *testing.T) {
 	appended(t, s, "user-1", eventstore.NoStream, e)
 	server.BreakReads(3)
 	wantLog(t, s, e...)
-	follower, err := s.Subscribe(t.Context(), eventstore.Start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	follower := testkit.Must(s.Subscribe(t.Context(), eventstore.Start))(t)
 	if batch, err := follower.Next(t.Context(), 30); err != nil || len(batch.Records) != 20 || !batch.CaughtUp {
 		t.Errorf("the follower: %d records, %v", len(batch.Records), err)
 	}

@@ -18,6 +18,7 @@ import (
 	"kindred/eventstore/esdbstore"
 	"kindred/eventstore/esdbstore/esdbtest"
 	"kindred/eventstore/eventstoretest"
+	"kindred/testkit"
 )
 
 // realURL names a server that the suite shares with others; [esdbtest.EnvServer]
@@ -30,10 +31,7 @@ func options(patience time.Duration) esdbstore.Options {
 
 func open(t testing.TB, url string, o esdbstore.Options) *esdbstore.Store {
 	t.Helper()
-	s, err := esdbstore.Open(t.Context(), url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(esdbstore.Open(t.Context(), url, o))(t)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -64,20 +62,14 @@ func events(t testing.TB, n int) []eventstore.Proposed {
 
 func appended(t testing.TB, s *esdbstore.Store, stream eventstore.Stream, expected eventstore.Revision, e []eventstore.Proposed) eventstore.Appended {
 	t.Helper()
-	a, err := s.Append(t.Context(), stream, expected, e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := testkit.Must(s.Append(t.Context(), stream, expected, e))(t)
 	return a
 }
 
 // wantLog compares the whole log with what should stand in it.
 func wantLog(t testing.TB, s *esdbstore.Store, want ...eventstore.Proposed) []eventstore.Record {
 	t.Helper()
-	log, err := s.ReadAll(t.Context(), eventstore.Start, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := testkit.Must(s.ReadAll(t.Context(), eventstore.Start, 100))(t)
 	var got []eventstore.Proposed
 	for _, r := range log {
 		got = append(got, r.Proposed)

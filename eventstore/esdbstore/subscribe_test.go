@@ -8,6 +8,7 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/esdbstore"
 	"kindred/eventstore/esdbstore/esdbtest"
+	"kindred/testkit"
 )
 
 // follow lets so many follow from the start until they have seen the last of so
@@ -16,10 +17,7 @@ func follow(t testing.TB, s *esdbstore.Store, followers, want int) (done func())
 	t.Helper()
 	var ready, seen sync.WaitGroup
 	for range followers {
-		f, err := s.Subscribe(t.Context(), eventstore.Start)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(s.Subscribe(t.Context(), eventstore.Start))(t)
 		ready.Add(1)
 		seen.Go(func() {
 			defer f.Close()

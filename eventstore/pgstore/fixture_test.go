@@ -113,10 +113,7 @@ WHERE datname = current_database() AND query = 'LISTEN kindred_log' AND state = 
 // listen returns a connection that hears what stores tell of their commits.
 func listen(t *testing.T, pool *pgxpool.Pool) *pgx.Conn {
 	t.Helper()
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(pool.Acquire(t.Context()))(t)
 	t.Cleanup(conn.Release)
 	if _, err := conn.Exec(t.Context(), `LISTEN kindred_log`); err != nil {
 		t.Fatal(err)
@@ -143,20 +140,14 @@ func hear(t *testing.T, listener *pgx.Conn, of eventstore.Position) (told int) {
 
 func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := testkit.Must(pool.Begin(t.Context()))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // where the test has not ended it
 	return tx
 }
 
 func subscribe(t *testing.T, store *pgstore.Store, after eventstore.Position) eventstore.Subscription {
 	t.Helper()
-	s, err := store.Subscribe(t.Context(), after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(store.Subscribe(t.Context(), after))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -165,38 +156,26 @@ func next(t *testing.T, s eventstore.Subscription) []eventstore.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	batch, err := s.Next(ctx, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	batch := testkit.Must(s.Next(ctx, 1000))(t)
 	return batch.Records
 }
 
 func headOf(t *testing.T, store *pgstore.Store) eventstore.Position {
 	t.Helper()
-	head, err := store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	head := testkit.Must(store.Head(t.Context()))(t)
 	return head
 }
 
 func epochOf(t *testing.T, store *pgstore.Store) string {
 	t.Helper()
-	epoch, err := store.Epoch(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	epoch := testkit.Must(store.Epoch(t.Context()))(t)
 	return epoch
 }
 
 // streamsOf lists the streams of all events, in the log's order.
 func streamsOf(t *testing.T, store *pgstore.Store) []eventstore.Stream {
 	t.Helper()
-	records, err := store.ReadAll(t.Context(), eventstore.Start, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(store.ReadAll(t.Context(), eventstore.Start, 1000))(t)
 	var streams []eventstore.Stream
 	for _, r := range records {
 		streams = append(streams, r.Stream)

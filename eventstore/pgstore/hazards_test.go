@@ -185,10 +185,7 @@ func TestWhatWaitsIsCommittedTogetherAndToldOnce(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), transactions).Scan(&commits); err != nil || commits != 2 {
 		t.Errorf("40 appends made %d commits (%v), want one for the first and one for those that gathered meanwhile", commits, err)
 	}
-	head, err := store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	head := testkit.Must(store.Head(t.Context()))(t)
 	if told := hear(t, listener, head); told > commits {
 		t.Errorf("%d commits were told %d times", commits, told)
 	}
@@ -202,10 +199,7 @@ func TestAStoreThatIsClosedHasToldOfItsLastCommit(t *testing.T) {
 	for range 20 { // commits that come sooner than they are told of
 		mustAppend(t, store, newStream(), eventstore.NoStream)
 	}
-	head, err := store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	head := testkit.Must(store.Head(t.Context()))(t)
 	store.Close()
 	hear(t, listener, head)
 }
@@ -295,10 +289,7 @@ func TestAnExhaustedPoolHoldsNoAppendBack(t *testing.T) {
 	pool := pgtest.New(t)
 	store := open(t, pool)
 	for range pool.Config().MaxConns {
-		conn, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := testkit.Must(pool.Acquire(t.Context()))(t)
 		defer conn.Release()
 	}
 	mustAppend(t, store, newStream(), eventstore.NoStream)
@@ -354,10 +345,7 @@ func TestWhoAppendManyWaitForRoom(t *testing.T) {
 
 func TestClosingFinishesWhatWaits(t *testing.T) {
 	pool := pgtest.New(t)
-	store, err := pgstore.Open(t.Context(), pool, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(pgstore.Open(t.Context(), pool, nil))(t)
 	s := subscribe(t, store, eventstore.Start)
 	next(t, s)
 	tx := begin(t, pool)
@@ -512,15 +500,9 @@ func TestAnAppendWhoseAnswerIsLostLandsOnce(t *testing.T) {
 	line := &badLine{}
 	config := pool.Config()
 	config.ConnConfig.DialFunc = line.dial
-	bad, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bad := testkit.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(bad.Close)
-	store, err := pgstore.Open(t.Context(), bad, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(pgstore.Open(t.Context(), bad, nil))(t)
 	t.Cleanup(store.Close)
 	stream := newStream()
 	mustAppend(t, store, stream, eventstore.NoStream)

@@ -9,6 +9,7 @@ import (
 
 	"kindred/eventstore"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // TestALoadedLogIsTheSameLog loads a log in pieces that overlap, as those do
@@ -33,10 +34,7 @@ func TestALoadedLogIsTheSameLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	loaded, err := store.ReadAll(t.Context(), eventstore.Start, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	loaded := testkit.Must(store.ReadAll(t.Context(), eventstore.Start, 100))(t)
 	last := eventstore.Start
 	for i, r := range loaded {
 		if r.Position <= last {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"kindred/testkit"
+
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -16,10 +18,7 @@ func TestArraysAreWrittenAsTheDriverWritesThem(t *testing.T) {
 	types := pgtype.NewMap()
 	same := func(name string, oid uint32, written []byte, value any) {
 		t.Helper()
-		want, err := types.Encode(oid, pgtype.BinaryFormatCode, value, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := testkit.Must(types.Encode(oid, pgtype.BinaryFormatCode, value, nil))(t)
 		if !bytes.Equal(written, want) {
 			t.Errorf("%s %v:\n got %x\nwant %x", name, value, written, want)
 		}

@@ -13,6 +13,7 @@ import (
 	"kindred/eventstore/pgstore"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // TestConformance runs the suite on a server that flushes as in production, and
@@ -53,20 +54,14 @@ func TestConformance(t *testing.T) {
 
 func connect(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := postgres.Open(t.Context(), url, postgres.Options{MaxConns: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), url, postgres.Options{MaxConns: 8}))(t)
 	t.Cleanup(pool.Close)
 	return pool
 }
 
 func open(t testing.TB, pool *pgxpool.Pool) *pgstore.Store {
 	t.Helper()
-	store, err := pgstore.Open(t.Context(), pool, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(pgstore.Open(t.Context(), pool, nil))(t)
 	t.Cleanup(store.Close)
 	return store
 }

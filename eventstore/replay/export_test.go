@@ -15,6 +15,7 @@ import (
 	"kindred/eventstore/audit"
 	"kindred/eventstore/memstore"
 	"kindred/eventstore/replay"
+	"kindred/testkit"
 )
 
 // exportOf writes an export of events, with a head of its own key.
@@ -23,10 +24,7 @@ func exportOf(t *testing.T, client id.Client, records []eventstore.Record, chang
 	var out bytes.Buffer
 	w, tree := audit.NewWriter(&out), audit.Tree{}
 	for n, r := range records {
-		hash, err := eventstore.Hash(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hash := testkit.Must(eventstore.Hash(r))(t)
 		ordinal := int64(n)
 		e := audit.NewEvent(r, &ordinal, hash)
 		if change != nil {
@@ -37,14 +35,8 @@ func exportOf(t *testing.T, client id.Client, records []eventstore.Record, chang
 		}
 		tree.Append(hash, nil)
 	}
-	key, err := audit.NewKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	jws, err := key.Sign(audit.Head{Client: client, Size: tree.Size, Root: tree.Root()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(audit.NewKey(rand.Reader))(t)
+	jws := testkit.Must(key.Sign(audit.Head{Client: client, Size: tree.Size, Root: tree.Root()}))(t)
 	if err := w.Head(jws); err != nil {
 		t.Fatal(err)
 	}
@@ -102,10 +94,7 @@ func TestAnExportIsReplayedOrRefused(t *testing.T) {
 	if err != nil || len(trees.Unlike(theirs)) != 1 {
 		t.Errorf("another log is alike: %v", err)
 	}
-	end, err := store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := testkit.Must(store.Head(t.Context()))(t)
 	d, found, err := replay.First(t.Context(), client, &replay.Log{Store: store, UpTo: end},
 		replay.NewExport(bytes.NewReader(exportOf(t, client, changed, nil))))
 	if err != nil || !found || d != (replay.Difference{Ordinal: 1234, Here: records[1234].ID, There: changed[1234].ID}) {

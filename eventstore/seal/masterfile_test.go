@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"kindred/eventstore/seal"
+	"kindred/testkit"
 )
 
 func TestAMasterKeyIsDurableBeforeItIsUsed(t *testing.T) {
@@ -53,10 +54,7 @@ func TestAMasterKeyIsMadeOnceAndNeverForWhatIsSealed(t *testing.T) {
 		if err != nil || made != (n == 0) {
 			t.Errorf("made for the %d. time: %v, %v", n+1, made, err)
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.Must(os.ReadFile(path))(t)
 		if _, err := seal.ParseMasterKeys(string(text)); err != nil || n > 0 && !bytes.Equal(text, first) {
 			t.Errorf("the file holds %d bytes, %v", len(text), err)
 		}

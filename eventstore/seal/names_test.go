@@ -9,14 +9,12 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 // What was sealed is opened by later releases, with the keys that operators keep.
 func TestKeysAndWhatTheySealStay(t *testing.T) {
-	generated, err := seal.GenerateMasterKey(sevens{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	generated := testkit.Must(seal.GenerateMasterKey(sevens{}))(t)
 	lines := []string{"master key " + generated}
 	keys := keystest.NewMemory()
 	v := seal.New(keys, master(t, masterText("a", 1)), sevens{})
@@ -38,41 +36,20 @@ func TestKeysAndWhatTheySealStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	epoch, err := seal.NewEpoch(name, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	epoch := testkit.Must(seal.NewEpoch(name, key))(t)
 	moved, err := seal.Move(sevens{}, seal.SubjectKey{Client: acme, Subject: user, WrappedKey: subject}, seal.Epoch{}, epoch)
 	row("the same in an epoch", moved.WrappedKey, err)
 
-	box, err := json.Marshal(sealed(t, v, "hello"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	box := testkit.Must(json.Marshal(sealed(t, v, "hello")))(t)
 	lines = append(lines, "a sealed field "+string(box))
-	stored, err := sealed(t, v, "hello").MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := testkit.Must(sealed(t, v, "hello").MarshalBinary())(t)
 	lines = append(lines, "the same in a read model "+hex.EncodeToString(stored))
-	kept, err := v.SealFor(t.Context(), acme, user, "line", []byte("hello"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := testkit.Must(v.SealFor(t.Context(), acme, user, "line", []byte("hello")))(t)
 	lines = append(lines, "sealed for a subject "+hex.EncodeToString(kept))
-	secret, err := v.SealSecret(t.Context(), "signing key", []byte("hello"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := testkit.Must(v.SealSecret(t.Context(), "signing key", []byte("hello")))(t)
 	lines = append(lines, "a secret of the service "+hex.EncodeToString(secret))
-	index, err := v.Index(t.Context(), acme, "purpose", "value")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lookup, err := v.Lookup(t.Context(), acme, "purpose", "value")
-	if err != nil {
-		t.Fatal(err)
-	}
+	index := testkit.Must(v.Index(t.Context(), acme, "purpose", "value"))(t)
+	lookup := testkit.Must(v.Lookup(t.Context(), acme, "purpose", "value"))(t)
 	pepper, err := keys.Root(t.Context(), seal.Pepper, acme)
 	row("pepper of a client", pepper, err)
 	golden.Check(t, "sealed.txt", append(lines, fmt.Sprintf("index %x", index), fmt.Sprintf("lookup %x", lookup)))

@@ -20,6 +20,7 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
+	"kindred/testkit"
 )
 
 const (
@@ -39,10 +40,7 @@ func masterText(name string, fill byte) string {
 
 func master(t testing.TB, entries ...string) seal.MasterKeys {
 	t.Helper()
-	m, err := seal.ParseMasterKeys(strings.Join(entries, ","))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testkit.Must(seal.ParseMasterKeys(strings.Join(entries, ",")))(t)
 	return m
 }
 
@@ -59,10 +57,7 @@ func prepared(t testing.TB) (*seal.Vault, *keystest.Memory) {
 
 func sealed(t testing.TB, v *seal.Vault, plain string) *event.Box {
 	t.Helper()
-	box, err := v.Seal(t.Context(), user, place, []byte(plain))
-	if err != nil {
-		t.Fatal(err)
-	}
+	box := testkit.Must(v.Seal(t.Context(), user, place, []byte(plain)))(t)
 	return box
 }
 
@@ -73,10 +68,7 @@ func TestWhatWasSealedOpensInItsPlace(t *testing.T) {
 		if got, err := v.Open(t.Context(), user, place, box); err != nil || string(got) != plain {
 			t.Fatalf("got %d bytes, %v", len(got), err)
 		}
-		row, err := keys.Subject(t.Context(), acme, user)
-		if err != nil {
-			t.Fatal(err)
-		}
+		row := testkit.Must(keys.Subject(t.Context(), acme, user))(t)
 		if got, err := openWith(t, v, row, user, place, box); err != nil || string(got) != plain {
 			t.Fatalf("with the row: got %d bytes, %v", len(got), err)
 		}
@@ -130,10 +122,7 @@ func TestNothingOpensElsewhere(t *testing.T) {
 			t.Errorf("%s: got %q, %v", name, plain, err)
 		}
 	}
-	row, err := keys.Subject(t.Context(), acme, user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	row := testkit.Must(keys.Subject(t.Context(), acme, user))(t)
 	if _, err := openWith(t, v, row, "usr_2", place, box); !errors.Is(err, seal.ErrRefused) {
 		t.Errorf("a key in another's row: got %v", err)
 	}
@@ -163,10 +152,7 @@ func (sevens) Read(p []byte) (int, error) {
 func TestErasureIsForGood(t *testing.T) {
 	v, keys := prepared(t)
 	box := sealed(t, v, "hello")
-	before, err := keys.Subject(t.Context(), acme, user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testkit.Must(keys.Subject(t.Context(), acme, user))(t)
 	if err := v.Destroy(t.Context(), acme, user); err != nil {
 		t.Fatal(err)
 	}
@@ -348,10 +334,7 @@ func TestRewrapTouchesRootKeysOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := v.SealSecret(t.Context(), "signing", []byte("private"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := testkit.Must(v.SealSecret(t.Context(), "signing", []byte("private")))(t)
 	subjectBefore, _ := keys.Subject(t.Context(), acme, user)
 
 	both := seal.New(keys, master(t, masterText("b", 2), masterText("a", 1)), rand.Reader)
@@ -421,10 +404,7 @@ func TestAnIndexDependsOnAllItIsGiven(t *testing.T) {
 		{"", "", "emailx"},
 	} {
 		for range 2 {
-			index, err := v.Index(t.Context(), id.Client(c[0]), c[1], c[2])
-			if err != nil {
-				t.Fatal(err)
-			}
+			index := testkit.Must(v.Index(t.Context(), id.Client(c[0]), c[1], c[2]))(t)
 			if before, found := seen[index]; found && before != fmt.Sprint(c) {
 				t.Errorf("%q has the index of %s", c, before)
 			}
@@ -438,10 +418,7 @@ func TestAnIndexDependsOnAllItIsGiven(t *testing.T) {
 
 func TestASecretOpensUnderItsNameOnly(t *testing.T) {
 	v, _ := prepared(t)
-	secret, err := v.SealSecret(t.Context(), "one", []byte("private"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := testkit.Must(v.SealSecret(t.Context(), "one", []byte("private")))(t)
 	if _, err := v.OpenSecret(t.Context(), "two", secret); !errors.Is(err, seal.ErrRefused) {
 		t.Errorf("another name: %v", err)
 	}
@@ -606,10 +583,7 @@ func openWith(tb testing.TB, v *seal.Vault, row seal.WrappedKey, subject string,
 func BenchmarkOpenWith(b *testing.B) {
 	v, keys := prepared(b)
 	box := sealed(b, v, strings.Repeat("x", 300))
-	row, err := keys.Subject(b.Context(), acme, user)
-	if err != nil {
-		b.Fatal(err)
-	}
+	row := testkit.Must(keys.Subject(b.Context(), acme, user))(b)
 	for b.Loop() {
 		if _, err := openWith(b, v, row, user, place, box); err != nil {
 			b.Fatal(err)
@@ -625,10 +599,7 @@ func TestOfADeletedClientNothingOpensAndNothingIsMade(t *testing.T) {
 	if err := v.Prepare(t.Context(), theirs.Client, user); err != nil {
 		t.Fatal(err)
 	}
-	other, err := v.Seal(t.Context(), user, theirs, []byte("hello"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testkit.Must(v.Seal(t.Context(), user, theirs, []byte("hello")))(t)
 	if _, err := v.Index(t.Context(), acme, "user", "ada"); err != nil {
 		t.Fatal(err)
 	}
@@ -662,10 +633,7 @@ func TestALookupThatAnotherSubjectHasIsRefused(t *testing.T) {
 	ada, bob := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
 	prepare := func(v *seal.Vault, wanted ...seal.Wanted) []error {
 		t.Helper()
-		refused, err := v.PrepareEach(t.Context(), acme, wanted)
-		if err != nil {
-			t.Fatal(err)
-		}
+		refused := testkit.Must(v.PrepareEach(t.Context(), acme, wanted))(t)
 		return refused
 	}
 	prepare(v, seal.Wanted{Subject: "usr_ada", Lookup: ada}, seal.Wanted{Subject: "usr_gone", Lookup: bob})

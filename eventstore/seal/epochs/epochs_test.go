@@ -208,10 +208,7 @@ func TestWhatWasWrittenOfAnErasedKeyOpensNothing(t *testing.T) {
 	if err := p.opensOld("usr_0", before["usr_0"]); err != nil {
 		t.Fatalf("the search for old rows finds nothing: %v", err)
 	}
-	secret, err := os.ReadFile(p.files()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := testkit.Must(os.ReadFile(p.files()[0]))(t)
 
 	other.erase("usr_0")
 	other.turn()
@@ -233,10 +230,7 @@ func TestWhatWasWrittenOfAnErasedKeyOpensNothing(t *testing.T) {
 	}
 	// Who has read a row before it moved opens it all the same.
 	late := p.another()
-	with, err := late.vault.With(t.Context(), before["usr_1"], acme, "usr_1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	with := testkit.Must(late.vault.With(t.Context(), before["usr_1"], acme, "usr_1"))(t)
 	if got, err := with.Open(place("usr_1"), p.boxes["usr_1"]); err != nil || string(got) != "of usr_1" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -329,10 +323,7 @@ func TestWhatIsNotStoredTakesNoPlace(t *testing.T) {
 func TestAKeyThatComesAfterTheEndOfItsEpochIsRefused(t *testing.T) {
 	p := newFixture(t).process()
 	p.keyed("usr_0")
-	drawn, err := p.vault.Draw(t.Context(), acme, "usr_late")
-	if err != nil {
-		t.Fatal(err)
-	}
+	drawn := testkit.Must(p.vault.Draw(t.Context(), acme, "usr_late"))(t)
 	p.erase("usr_0")
 	p.turn()
 	keys := pgkeys.Keys{Pool: p.pool}
@@ -364,17 +355,11 @@ func (f *failing) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDat
 
 func TestAKillBetweenAnyTwoStepsLosesNoKey(t *testing.T) {
 	w := newFixture(t)
-	config, err := pgxpool.ParseConfig(w.pool.Config().ConnString())
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := testkit.Must(pgxpool.ParseConfig(w.pool.Config().ConnString()))(t)
 	killer := new(failing)
 	killer.at.Store(1 << 30)
 	config.ConnConfig.Tracer = killer
-	victims, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	victims := testkit.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer victims.Close()
 	p := w.process()
 	p.keyed(named("", 60)...)
@@ -672,10 +657,7 @@ func TestADumpWithItsSnapshotOpensWhoWasNotErasedBefore(t *testing.T) {
 	p.turn()
 	atDump := map[string]bool{"usr_299": true}
 
-	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	identity := testkit.Must(age.GenerateX25519Identity())(t)
 	dump := "kindred_dump_" + strings.ToLower(rand.Text())
 	w.copyDatabase(dump)
 	var kept bytes.Buffer
@@ -839,10 +821,7 @@ func TestEpochsThatAreLostForGoodAreGivenUpOnly(t *testing.T) {
 func TestNoKeyIsDestroyedWhileItIsHeld(t *testing.T) {
 	p := newFixture(t).process()
 	p.keyed(named("", 3)...)
-	held, err := p.epochs.Hold(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := testkit.Must(p.epochs.Hold(t.Context()))(t)
 	p.erase("usr_0")
 	p.turn()
 	if n := len(p.files()); n != 2 {
@@ -875,10 +854,7 @@ func TestAKeyThatIsDestroyedIsOverwritten(t *testing.T) {
 func TestASnapshotThatWouldLackAKeyFails(t *testing.T) {
 	p := newFixture(t).process()
 	p.keyed(named("", 3)...)
-	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	identity := testkit.Must(age.GenerateX25519Identity())(t)
 	if err := os.Remove(p.files()[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -889,10 +865,7 @@ func TestASnapshotThatWouldLackAKeyFails(t *testing.T) {
 
 func TestWhoeverHeldTheKeysIsToldThatTheConnectionWasLost(t *testing.T) {
 	p := newFixture(t).process()
-	held, err := p.epochs.Hold(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := testkit.Must(p.epochs.Hold(t.Context()))(t)
 	defer held.Release(t.Context())
 	if n := p.count(`
 SELECT count(pg_terminate_backend(pid)) FROM pg_locks

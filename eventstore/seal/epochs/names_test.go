@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 // Operators copy the directory and keep snapshots of it.
@@ -18,10 +19,7 @@ func TestFilesAndSnapshotsOfEpochKeysStay(t *testing.T) {
 	if err := at.putKey(name, key); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(at.file(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(os.ReadFile(at.file(name)))(t)
 	snap, err := json.Marshal(snapshot{
 		Version: snapshotFormat, Directory: "d", TakenAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Keys: map[string][]byte{name: key},
 	})

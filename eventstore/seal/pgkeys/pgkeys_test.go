@@ -37,10 +37,7 @@ func TestNoProcessOpensWhatAnotherErased(t *testing.T) {
 	if err := here.Prepare(t.Context(), client, subject); err != nil {
 		t.Fatal(err)
 	}
-	box, err := here.Seal(t.Context(), subject, place, []byte("hello"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	box := testkit.Must(here.Seal(t.Context(), subject, place, []byte("hello")))(t)
 	if err := there.Destroy(t.Context(), client, subject); err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +87,7 @@ func TestNoKeyStandsInTheDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := testkit.Must(pgx.CollectRows(rows, pgx.RowTo[[]byte]))(t)
 	if len(stored) != 3+3+6 || len(drawn.keys) != len(stored) {
 		t.Fatalf("%d keys drawn, %d stored", len(drawn.keys), len(stored))
 	}
@@ -120,10 +114,7 @@ func (r *recorder) Read(p []byte) (int, error) {
 func TestNoKeyIsMadeOrDestroyedThatTheStandbyDoesNotKnowOf(t *testing.T) {
 	primary := pgtest.Durable(t)
 	standby := primary.Standby()
-	pool, err := postgres.Open(t.Context(), primary.URL(), postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), primary.URL(), postgres.Options{}))(t)
 	t.Cleanup(pool.Close)
 	standby.Await(primary)
 	keys := pgkeys.Keys{Pool: pool}
@@ -144,10 +135,7 @@ func TestAKeyThatWasLostWithItsServerIsUsedNoMore(t *testing.T) {
 	vault.Now = func() time.Time { return now }
 	derive := func(v *seal.Vault, client id.Client) [32]byte {
 		t.Helper()
-		index, err := v.Index(t.Context(), client, "user", "x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		index := testkit.Must(v.Index(t.Context(), client, "user", "x"))(t)
 		return index
 	}
 	lost, kept := derive(vault, acme), derive(vault, bolt)
@@ -190,10 +178,7 @@ func TestNoKeyOutlivesItsClient(t *testing.T) {
 	if _, err := keys.MakeSubjects(t.Context(), []seal.SubjectKey{{Client: acme, Subject: "usr_1", WrappedKey: under("1", "a")}}); err != nil {
 		t.Fatal(err)
 	}
-	late, err := keys.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	late := testkit.Must(keys.Pool.Begin(t.Context()))(t)
 	if _, err := late.Exec(t.Context(), `INSERT INTO subject_keys (client, subject, id, client_key, wrapped) VALUES ($1, 'usr_2', '2', 'a', 'wrapped')`, acme); err != nil {
 		t.Fatal(err)
 	}
