@@ -20,6 +20,7 @@ import (
 	"kindred"
 	"kindred/domain/fault"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 var kinds = map[string]fault.Kind{
@@ -64,10 +65,7 @@ func TestTheContractNamesEveryCode(t *testing.T) {
 // the status that it stands under.
 func explained(t *testing.T) []string {
 	t.Helper()
-	page, err := kindred.Documentation.ReadFile("docs/errors.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(kindred.Documentation.ReadFile("docs/errors.md"))(t)
 	var codes []string
 	for status := range strings.SplitSeq(string(page), "\n## ") {
 		for code := range strings.SplitSeq(status, "\n### ") {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"kindred/testkit"
+
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
@@ -70,10 +72,7 @@ func TestPages(t *testing.T) {
 	if strings.Contains(spec, "x-go-") || !json.Valid([]byte(spec)) {
 		t.Error("the public contract holds what is meant for the generator")
 	}
-	public, err := openapi3.NewLoader().LoadFromData([]byte(spec))
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := testkit.Must(openapi3.NewLoader().LoadFromData([]byte(spec)))(t)
 	if got, want := public.Paths.Len(), doc.Paths.Len(); got != want {
 		t.Errorf("the public contract has %d paths, want %d", got, want)
 	}

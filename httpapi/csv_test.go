@@ -23,10 +23,7 @@ import (
 // or nothing.
 func importOf(t *testing.T, from io.Reader) []string {
 	t.Helper()
-	text, err := io.ReadAll(newCSVLines(from))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(io.ReadAll(newCSVLines(from)))(t)
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
@@ -131,10 +128,7 @@ func TestARecordThatDoesNotEndCostsNoOtherAndLittleMemory(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader("external_id,a\nu,\"open\n"), &numbered{most: users},
 		strings.NewReader("long,"+strings.Repeat("x", 3*maxRecord)+"\nlast,1\n"))
 	lines := newCSVLines(endless)
-	text, err := io.ReadAll(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(io.ReadAll(lines))(t)
 	got := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	if len(got) != users+4 || !strings.HasPrefix(got[1], "\x1aline 2, column 9") || !strings.HasPrefix(got[users+2], "\x1aline "+fmt.Sprint(users+3)) || got[users+3] != `{"external_id":"last","traits":{"a":1}}` {
 		t.Errorf("%d lines: %q … %.60q %.60q", len(got), got[1], got[users+2], got[len(got)-1])
@@ -195,10 +189,7 @@ func TestAnImportThatBreaksOffFailsAsWhatItReads(t *testing.T) {
 // backFromCSV is what a trait is after it was written as CSV and read again; "" where there is none.
 func backFromCSV(t *testing.T, value string) string {
 	t.Helper()
-	field, err := CSVField(json.RawMessage(value))
-	if err != nil {
-		t.Fatal(err)
-	}
+	field := testkit.Must(CSVField(json.RawMessage(value)))(t)
 	var file strings.Builder
 	out := csv.NewWriter(&file)
 	if err := out.WriteAll([][]string{{ExternalIDColumn, "a"}, {"u1", field}}); err != nil {
@@ -234,10 +225,7 @@ func TestTraitsComeBackFromCSVButForWhatIsSaid(t *testing.T) {
 		if n, ok := value.(json.Number); ok && digits(string(n)) > exactDigits && !printed(string(n)) {
 			continue
 		}
-		written, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		written := testkit.Must(json.Marshal(value))(t)
 		decoder := json.NewDecoder(strings.NewReader(backFromCSV(t, string(written))))
 		decoder.UseNumber()
 		var back any

@@ -15,6 +15,7 @@ import (
 
 	"kindred/domain/fault"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 func TestFaults(t *testing.T) {
@@ -250,10 +251,7 @@ func TestBrokenBodies(t *testing.T) {
 		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		answer, err := io.ReadAll(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := testkit.Must(io.ReadAll(conn))(t)
 		conn.Close()
 		if !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") || !strings.Contains(string(answer), "body_incomplete") {
 			t.Errorf("%s: %s", path, answer)

@@ -19,6 +19,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // closedLists says where the code has the words of each list of the contract:
@@ -154,20 +155,14 @@ func wordsOf(t *testing.T, source string) []string {
 // codeWords reads what a block of constants holds, or a function returns.
 func codeWords(t *testing.T, dir, name string) (words []string) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := testkit.Must(filepath.Glob(filepath.Join("..", dir, "*.go")))(t)
 	values := map[string]ast.Expr{} // of all constants
 	var block []ast.Expr
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(gotoken.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := testkit.Must(parser.ParseFile(gotoken.NewFileSet(), path, nil, parser.SkipObjectResolution))(t)
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -285,10 +280,7 @@ func walkContract(t *testing.T, visit func(where string, schema *openapi3.Schema
 // loadContract is the contract, read once for all tests, which do not change it.
 func loadContract(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc, err := contract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := testkit.Must(contract())(t)
 	return doc
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 func TestRefusalsSayWhatIsWrongAndWhere(t *testing.T) {
@@ -107,17 +108,11 @@ func TestWhatTheServerCannotReadIsAProblemToo(t *testing.T) {
 		{"POST /auth/token HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
 	} {
 		request, status := unread.request, unread.status
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		server := httpapi.NewServer("", e.handler)
 		go func() { _ = server.Serve(httpapi.Problems(listener, rand.Reader)) }()
 		t.Cleanup(func() { _ = server.Close() })
-		c, err := net.Dial("tcp", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testkit.Must(net.Dial("tcp", listener.Addr().String()))(t)
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 		if _, err := io.WriteString(c, request); err != nil {
 			t.Fatal(err)

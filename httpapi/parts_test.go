@@ -29,6 +29,7 @@ import (
 	"kindred/domain/id"
 	"kindred/httpapi"
 	"kindred/httpapi/pipetest"
+	"kindred/testkit"
 )
 
 func TestCursors(t *testing.T) {
@@ -214,10 +215,7 @@ func TestWhyAnExportIsBrokenOffIsLoggedOnce(t *testing.T) {
 			}
 			return fault.New(fault.Unavailable, "building", "The model is away.")
 		}
-		r, err := http.NewRequestWithContext(t.Context(), "GET", e.url+"/api/v1/clients/"+mine+"/history", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testkit.Must(http.NewRequestWithContext(t.Context(), "GET", e.url+"/api/v1/clients/"+mine+"/history", nil))(t)
 		r.Header.Set("Authorization", "Bearer full")
 		r.Header.Set("Accept", "application/x-ndjson")
 		answer, err := http.DefaultClient.Do(r)

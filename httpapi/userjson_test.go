@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 func TestUsersAreWrittenAsTheContractSays(t *testing.T) {
@@ -65,10 +66,7 @@ func TestUsersAreWrittenAsTheContractSays(t *testing.T) {
 func sameJSON(t *testing.T, want any, got *httptest.ResponseRecorder) {
 	t.Helper()
 	var wanted, found any
-	expected, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expected := testkit.Must(json.Marshal(want))(t)
 	if err := json.Unmarshal(expected, &wanted); err != nil {
 		t.Fatal(err)
 	}

@@ -6,15 +6,14 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"kindred/testkit"
 )
 
 func TestAGeneratedKeyIsAccepted(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 1000 {
-		key, err := Generate(rand.Reader, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := testkit.Must(Generate(rand.Reader, ""))(t)
 		if len(key) != 45 || !strings.HasPrefix(key, "kin_live_") || !Check(key) {
 			t.Fatalf("%s is not an API key", key)
 		}
@@ -29,10 +28,7 @@ func TestEveryCharacterIsEquallyLikely(t *testing.T) {
 	const keys = 20_000
 	count := make(map[rune]int)
 	for range keys {
-		key, err := Generate(rand.Reader, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := testkit.Must(Generate(rand.Reader, ""))(t)
 		for _, c := range key[len(keyPrefix) : len(keyPrefix)+keyRandom] {
 			count[c]++
 		}
@@ -46,10 +42,7 @@ func TestEveryCharacterIsEquallyLikely(t *testing.T) {
 }
 
 func TestEveryWrongCharacterIsNoticed(t *testing.T) {
-	key, err := Generate(rand.Reader, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(Generate(rand.Reader, ""))(t)
 	for i := range key {
 		for _, c := range []byte(base62 + "_- \x00\xff") {
 			if wrong := key[:i] + string(c) + key[i+1:]; wrong != key && Check(wrong) {

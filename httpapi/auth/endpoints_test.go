@@ -18,6 +18,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 const password = "correct horse"
@@ -195,10 +196,7 @@ func hasKind(err error, kind fault.Kind) bool {
 
 func (s *service) count(t testing.TB, name, outcome string) float64 {
 	t.Helper()
-	families, err := s.metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := testkit.Must(s.metrics.Gather())(t)
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			if family.GetName() == name && metric.GetLabel()[0].GetValue() == outcome {
@@ -211,10 +209,7 @@ func (s *service) count(t testing.TB, name, outcome string) float64 {
 
 func TestAnAPIKeyIsExchanged(t *testing.T) {
 	s := newService(t)
-	answer, err := s.endpoints.ExchangeAPIKey(t.Context(), httpapi.ExchangeAPIKeyRequestObject{Body: &httpapi.ExchangeRequest{APIKey: s.apiKey}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := testkit.Must(s.endpoints.ExchangeAPIKey(t.Context(), httpapi.ExchangeAPIKeyRequestObject{Body: &httpapi.ExchangeRequest{APIKey: s.apiKey}}))(t)
 	data := answer.(httpapi.ExchangeAPIKey200JSONResponse).Data
 	if diff := cmp.Diff(httpapi.SessionToken{Token: data.Token, ExpiresIn: 900, Scopes: []string{"read", "write"}}, data); diff != "" {
 		t.Error(diff)
@@ -230,14 +225,8 @@ func TestAnAPIKeyIsExchanged(t *testing.T) {
 
 func TestEveryWrongAPIKeyIsRefusedAlike(t *testing.T) {
 	s := newService(t)
-	unknown, err := Generate(rand.Reader, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	revoked, err := Generate(rand.Reader, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	unknown := testkit.Must(Generate(rand.Reader, ""))(t)
+	revoked := testkit.Must(Generate(rand.Reader, ""))(t)
 	record := s.record
 	record.Revoked = true
 	s.directory.keys[Hash(revoked)] = record
@@ -270,10 +259,7 @@ func TestEveryWrongAPIKeyIsRefusedAlike(t *testing.T) {
 
 func TestAFailingAPIKeyWaitsAloneAndNotForGood(t *testing.T) {
 	s := newService(t)
-	wrong, err := Generate(rand.Reader, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	wrong := testkit.Must(Generate(rand.Reader, ""))(t)
 	var limited error
 	for i := 0; i < 20 && limited == nil; i++ {
 		if err := s.exchangeKey(t, wrong); !hasKind(err, fault.Unauthenticated) {
@@ -616,10 +602,7 @@ func TestPausesDoubleUpToALimitAndQuietIsForgiven(t *testing.T) {
 	ada := budget{"ada", 2, 10 * time.Second}
 	take := func() time.Duration {
 		t.Helper()
-		wait, err := s.endpoints.c.Throttles.take(t.Context(), ada)
-		if err != nil {
-			t.Fatal(err)
-		}
+		wait := testkit.Must(s.endpoints.c.Throttles.take(t.Context(), ada))(t)
 		return wait
 	}
 	var pauses []time.Duration
@@ -817,10 +800,7 @@ func TestRightPasswordsDoNotAddUp(t *testing.T) {
 
 func TestTheKeySetMayBeKeptForFiveMinutes(t *testing.T) {
 	s := newService(t)
-	answer, err := s.endpoints.GetJWKS(t.Context(), httpapi.GetJWKSRequestObject{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := testkit.Must(s.endpoints.GetJWKS(t.Context(), httpapi.GetJWKSRequestObject{}))(t)
 	w := httptest.NewRecorder()
 	if err := answer.VisitGetJWKSResponse(w); err != nil {
 		t.Fatal(err)

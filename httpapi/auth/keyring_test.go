@@ -35,14 +35,8 @@ type safe struct{ cipher.AEAD }
 
 func newSafe(t testing.TB, key byte) safe {
 	t.Helper()
-	block, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	block := testkit.Must(aes.NewCipher(bytes.Repeat([]byte{key}, 32)))(t)
+	aead := testkit.Must(cipher.NewGCMWithRandomNonce(block))(t)
 	return safe{aead}
 }
 
@@ -103,10 +97,7 @@ func openKeyring(t testing.TB, pool *pgxpool.Pool, now func() time.Time) *Keyrin
 // states lists the keys of one algorithm, the oldest first.
 func states(t testing.TB, k *Keyring, alg jose.SignatureAlgorithm) (kids []string, at []State) {
 	t.Helper()
-	infos, err := k.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	infos := testkit.Must(k.List(t.Context()))(t)
 	for _, info := range infos {
 		if info.Algorithm == string(alg) {
 			kids, at = append(kids, info.ID), append(at, info.State)
@@ -125,10 +116,7 @@ func published(k *Keyring) []string {
 
 func signerID(t testing.TB, k *Keyring, alg jose.SignatureAlgorithm) string {
 	t.Helper()
-	key, err := k.signer(alg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(k.signer(alg))(t)
 	return key.kid
 }
 
@@ -142,10 +130,7 @@ func reload(t testing.TB, k *Keyring) {
 func TestReplicasThatStartAtOnceMakeOnePair(t *testing.T) {
 	pool, now := pgtest.New(t), newClock()
 	// All of them find the table empty and wait for their turn before one has it.
-	gate, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gate := testkit.Must(pool.Begin(t.Context()))(t)
 	if _, err := gate.Exec(t.Context(), lockKeysSQL); err != nil {
 		t.Fatal(err)
 	}
@@ -238,14 +223,8 @@ func TestAKeyIsPublishedBeforeItSignsAndAfter(t *testing.T) {
 
 func TestRotatingTwiceAddsNothing(t *testing.T) {
 	k := openKeyring(t, pgtest.New(t), newClock().Now)
-	once, err := k.Rotate(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	twice, err := k.Rotate(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	once := testkit.Must(k.Rotate(t.Context()))(t)
+	twice := testkit.Must(k.Rotate(t.Context()))(t)
 	if diff := cmp.Diff(once, twice); diff != "" || len(once) != 4 {
 		t.Errorf("%d keys; want 4, the same after the second rotation: %s", len(once), diff)
 	}
@@ -259,10 +238,7 @@ func TestAnEmergencyLeavesNoOldKey(t *testing.T) {
 	}
 	reload(t, k)
 	before := published(k)
-	infos, err := k.RotateNow(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	infos := testkit.Must(k.RotateNow(t.Context()))(t)
 	for _, info := range infos {
 		if info.State != Active || slices.Contains(before, info.ID) {
 			t.Errorf("%+v; want a new key that is active", info)
@@ -391,10 +367,7 @@ func TestPrivateKeysAreSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	reload(t, k)
-	rows, err := selectKeys(t.Context(), pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := testkit.Must(selectKeys(t.Context(), pool))(t)
 	for _, row := range rows {
 		if bytes.Contains(row.sealedJWK, []byte(`"d"`)) || bytes.Contains(row.publicJWK, []byte(`"d"`)) {
 			t.Errorf("the private key of %s lies open in its row", row.alg)
@@ -418,10 +391,7 @@ func TestPrivateKeysAreSealed(t *testing.T) {
 
 func TestTheKeySetSaysAllThatAVerifierNeeds(t *testing.T) {
 	k := openKeyring(t, pgtest.New(t), newClock().Now)
-	encoded, err := json.Marshal(k.JWKS())
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := testkit.Must(json.Marshal(k.JWKS()))(t)
 	if strings.Contains(string(encoded), `"d"`) {
 		t.Fatal("a private key is published")
 	}
@@ -432,10 +402,7 @@ func TestTheKeySetSaysAllThatAVerifierNeeds(t *testing.T) {
 	var algs []string
 	for _, key := range set.Keys {
 		algs = append(algs, key.Algorithm)
-		thumbprint, err := key.Thumbprint(crypto.SHA256)
-		if err != nil {
-			t.Fatal(err)
-		}
+		thumbprint := testkit.Must(key.Thumbprint(crypto.SHA256))(t)
 		if !key.IsPublic() || key.Use != "sig" || key.KeyID != base64.RawURLEncoding.EncodeToString(thumbprint) {
 			t.Errorf("%s: public %v, use %q, kid %q", key.Algorithm, key.IsPublic(), key.Use, key.KeyID)
 		}

@@ -7,21 +7,16 @@ import (
 	"testing"
 
 	"kindred/domain/fault"
+	"kindred/testkit"
 )
 
 func TestAPasswordVerifiesAgainstItsOwnHashOnly(t *testing.T) {
 	p := NewPasswords(rand.Reader, Cost{})
-	stored, err := p.Hash("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := testkit.Must(p.Hash("correct horse"))(t)
 	if !strings.HasPrefix(stored, "$argon2id$v=19$m=19456,t=2,p=1$") {
 		t.Errorf("stored as %s", stored)
 	}
-	again, err := p.Hash("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := testkit.Must(p.Hash("correct horse"))(t)
 	if stored == again {
 		t.Error("two hashes have one salt")
 	}

@@ -9,6 +9,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 const otherPassword = "a wholly other horse"
@@ -36,10 +37,7 @@ func (s *service) token(t testing.TB, secret string) (httpapi.LoggedIn, error) {
 // as is the principal of a token.
 func (s *service) as(t testing.TB, token string) httpapi.Principal {
 	t.Helper()
-	p, err := s.verifier.Authenticate(t.Context(), token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testkit.Must(s.verifier.Authenticate(t.Context(), token))(t)
 	return p
 }
 
@@ -55,14 +53,8 @@ func (s *service) setPassword(t testing.TB, p httpapi.Principal, address, curren
 
 func TestASessionGivesTokensThatEndWithIt(t *testing.T) {
 	s := newService(t)
-	opened, err := s.open(t, "192.0.2.1", password)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := s.token(t, opened.Secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := testkit.Must(s.open(t, "192.0.2.1", password))(t)
+	got := testkit.Must(s.token(t, opened.Secret))(t)
 	if want := int(ttl / time.Second); got.ExpiresIn != want { // though the session lasts longer
 		t.Errorf("the token lives for %d s; want %d", got.ExpiresIn, want)
 	}
@@ -84,10 +76,7 @@ func TestASessionGivesTokensThatEndWithIt(t *testing.T) {
 
 func TestASessionEndsWhenItIsNotUsedAndAtItsAge(t *testing.T) {
 	s := newService(t)
-	opened, err := s.open(t, "192.0.2.1", password)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := testkit.Must(s.open(t, "192.0.2.1", password))(t)
 	for range 15 { // 7 days but for 30 minutes
 		s.Advance(11*time.Hour + 10*time.Minute)
 		if _, err := s.token(t, opened.Secret); err != nil {
@@ -120,10 +109,7 @@ func TestASessionEndsWhenItIsNotUsedAndAtItsAge(t *testing.T) {
 
 func TestWhatIsNoSecretOfASessionIsNotLookedUp(t *testing.T) {
 	s := newService(t)
-	opened, err := s.open(t, "192.0.2.1", password)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := testkit.Must(s.open(t, "192.0.2.1", password))(t)
 	secret, before := opened.Secret, s.lookups
 	for _, wrong := range []string{"", s.apiKey, sessionPrefix, secret[:len(secret)-1], secret + "x", strings.ToUpper(secret), strings.Replace(secret, "_", "-", 1)} {
 		if _, err := s.token(t, wrong); !fault.Is(err, "invalid_session") {
@@ -133,10 +119,7 @@ func TestWhatIsNoSecretOfASessionIsNotLookedUp(t *testing.T) {
 	if s.lookups != before {
 		t.Errorf("%d were looked up", s.lookups-before)
 	}
-	other, err := newSessionSecret(rand.Reader, s.account.Client, s.account.Member)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testkit.Must(newSessionSecret(rand.Reader, s.account.Client, s.account.Member))(t)
 	for range 11 {
 		if _, err := s.token(t, other); !fault.Is(err, "invalid_session") {
 			t.Fatal(err)
@@ -187,20 +170,14 @@ func TestAnotherPasswordVoidsTheTokensFromBefore(t *testing.T) {
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}
-	token, err := s.token(t, kept.Secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := testkit.Must(s.token(t, kept.Secret))(t)
 	before := []string{s.login(t), token.Token}
 	for _, weak := range []string{"short", "password1", s.account.Email} {
 		if _, err := s.setPassword(t, s.as(t, token.Token), "192.0.2.1", password, weak); fault.As(err) == nil || fault.As(err).Fields[0].Pointer != "/new" {
 			t.Errorf("%s: %v", weak, err)
 		}
 	}
-	changed, err := s.setPassword(t, s.as(t, token.Token), "192.0.2.1", password, otherPassword)
-	if err != nil {
-		t.Fatal(err)
-	}
+	changed := testkit.Must(s.setPassword(t, s.as(t, token.Token), "192.0.2.1", password, otherPassword))(t)
 	s.source.all = append(s.source.all, noted{id.Logins(s.account.Member, 0), s.Now()})
 	s.poll(t)
 	for _, token := range before {

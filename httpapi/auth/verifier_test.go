@@ -23,6 +23,7 @@ import (
 	"kindred/domain/id"
 	"kindred/httpapi"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 const publicURL = "https://kindred.example"
@@ -109,19 +110,13 @@ func (w *fixture) poll(t testing.TB) {
 
 func (w *fixture) login(t testing.TB) string {
 	t.Helper()
-	session, err := w.issuer.Login(w.account, SessionRecord{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := testkit.Must(w.issuer.Login(w.account, SessionRecord{}))(t)
 	return session.Token
 }
 
 func (w *fixture) exchanged(t testing.TB) string {
 	t.Helper()
-	session, err := w.issuer.Exchange(w.record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := testkit.Must(w.issuer.Exchange(w.record))(t)
 	return session.Token
 }
 
@@ -146,10 +141,7 @@ func (w *fixture) refusal(t testing.TB, token string) string {
 func decode(t testing.TB, token string) (header, claims map[string]any) {
 	t.Helper()
 	for i, into := range []*map[string]any{&header, &claims} {
-		raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testkit.Must(base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[i]))(t)
 		if err := json.Unmarshal(raw, into); err != nil {
 			t.Fatal(err)
 		}
@@ -198,10 +190,7 @@ func TestATokenTellsWhoHoldsIt(t *testing.T) {
 	expires := w.Now().Add(ttl)
 	viewer := w.account
 	viewer.Role = "viewer"
-	viewing, err := w.issuer.Login(viewer, SessionRecord{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	viewing := testkit.Must(w.issuer.Login(viewer, SessionRecord{}))(t)
 	for _, test := range []struct {
 		name, token string
 		want        httpapi.Principal
@@ -237,26 +226,14 @@ func TestEveryForgeryIsRefusedAlike(t *testing.T) {
 	w := newFixture(t)
 	_, genuine := decode(t, w.exchanged(t))
 	kid := map[jose.SignatureAlgorithm]string{jose.ES256: signerID(t, w.keys, jose.ES256), jose.EdDSA: signerID(t, w.keys, jose.EdDSA)}
-	genuineKey, err := w.keys.signer(jose.ES256)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := x509.MarshalPKIXPublicKey(genuineKey.public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	genuineKey := testkit.Must(w.keys.signer(jose.ES256))(t)
+	stranger := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	public := testkit.Must(x509.MarshalPKIXPublicKey(genuineKey.public))(t)
 
 	// sign makes a token of any kind; edit changes the genuine claims.
 	sign := func(key jose.SigningKey, header map[jose.HeaderKey]any, edit func(map[string]any)) string {
 		options := &jose.SignerOptions{ExtraHeaders: header}
-		signer, err := jose.NewSigner(key, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		signer := testkit.Must(jose.NewSigner(key, options))(t)
 		return signClaims(t, signer, genuine, edit)
 	}
 	ours := func(edit func(map[string]any)) string { return signClaims(t, genuineKey.signer, genuine, edit) }
@@ -271,10 +248,7 @@ func TestEveryForgeryIsRefusedAlike(t *testing.T) {
 	// respelled is the same signature: the last character's lowest bit is beyond its end.
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	respelled := parts[2][:85] + string(alphabet[strings.IndexByte(alphabet, parts[2][85])^1])
-	claims, err := json.Marshal(genuine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	claims := testkit.Must(json.Marshal(genuine))(t)
 
 	if code := w.refusal(t, ours(keep)); code != "" {
 		t.Fatalf("the genuine token is refused: %s", code)
@@ -339,23 +313,14 @@ func signClaims(t testing.TB, signer jose.Signer, genuine map[string]any, edit f
 	t.Helper()
 	claims := maps.Clone(genuine)
 	edit(claims)
-	payload, err := json.Marshal(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
+	payload := testkit.Must(json.Marshal(claims))(t)
 	return signPayload(t, signer, payload)
 }
 
 func signPayload(t testing.TB, signer jose.Signer, payload []byte) string {
 	t.Helper()
-	signed, err := signer.Sign(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := testkit.Must(signer.Sign(payload))(t)
+	token := testkit.Must(signed.CompactSerialize())(t)
 	return token
 }
 

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+
+	"kindred/testkit"
 )
 
 // luminance is that of a colour, #rrggbb (WCAG 2.2, relative luminance).
@@ -13,10 +15,7 @@ func luminance(t *testing.T, colour string) float64 {
 	t.Helper()
 	var l float64
 	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
-		n, err := strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := testkit.Must(strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8))(t)
 		c := float64(n) / 255
 		if c <= 0.04045 {
 			l += weight * c / 12.92
@@ -29,10 +28,7 @@ func luminance(t *testing.T, colour string) float64 {
 
 // What is written can be read on what it stands on, by day and by night (WCAG 2.2, 1.4.3).
 func TestTextsStandOut(t *testing.T) {
-	style, err := os.ReadFile("style.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	style := testkit.Must(os.ReadFile("style.css"))(t)
 	colours := map[string][]string{}
 	for _, m := range regexp.MustCompile(`--(\w+): light-dark\((#\w{6}), (#\w{6})\)`).FindAllStringSubmatch(string(style), -1) {
 		colours[m[1]] = m[2:]

@@ -15,18 +15,13 @@ import (
 	"kindred"
 	"kindred/httpapi"
 	"kindred/httpapi/docsite"
+	"kindred/testkit"
 )
 
 func draw(t testing.TB, files fs.FS) *docsite.Site {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
-	if err != nil {
-		t.Fatal(err)
-	}
-	site, err := docsite.New(files, doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := testkit.Must(openapi3.NewLoader().LoadFromData(httpapi.Contract()))(t)
+	site := testkit.Must(docsite.New(files, doc))(t)
 	return site
 }
 
@@ -34,10 +29,7 @@ func draw(t testing.TB, files fs.FS) *docsite.Site {
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	site := draw(t, kindred.Documentation)
-	paths, err := docsite.Paths(kindred.Documentation)
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := testkit.Must(docsite.Paths(kindred.Documentation))(t)
 	all := map[string]string{}
 	for _, path := range paths {
 		file, found := site.File(path)
@@ -139,10 +131,7 @@ func TestTheHomePageHasTheAnchorsOfTheReference(t *testing.T) {
 
 func search(t testing.TB, site *docsite.Site, query string) string {
 	t.Helper()
-	page, err := site.Search(query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(site.Search(query))(t)
 	_, results, _ := strings.Cut(string(page), "<main")
 	return results
 }
@@ -205,10 +194,7 @@ func TestASearchIsBoundedAndShowsNoMarkupOfOthers(t *testing.T) {
 
 func TestAPageThatIsMissingIsTold(t *testing.T) {
 	t.Parallel()
-	doc, err := openapi3.NewLoader().LoadFromData(httpapi.Contract())
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := testkit.Must(openapi3.NewLoader().LoadFromData(httpapi.Contract()))(t)
 	if _, err := docsite.New(fstest.MapFS{"README.md": {Data: []byte("# kindred\n")}}, doc); err == nil || !strings.Contains(err.Error(), "docs/guide.md") {
 		t.Errorf("missing pages are not told: %v", err)
 	}

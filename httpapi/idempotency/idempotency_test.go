@@ -25,10 +25,7 @@ func repeat(key, body string) httpapi.Repeat {
 
 func reserve(t *testing.T, s *idempotency.Store, r httpapi.Repeat) httpapi.Complete {
 	t.Helper()
-	complete, err := s.Reserve(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	complete := testkit.Must(s.Reserve(t.Context(), r))(t)
 	return complete
 }
 
