@@ -3,6 +3,8 @@ package clustering
 import (
 	"context"
 	"testing"
+
+	"kindred/testkit"
 )
 
 // A start that ends with one center between two groups and two in a third is left, at
@@ -20,15 +22,9 @@ func TestBreathingLeavesAnEndThatJoinsTwoGroupsAndSplitsAThird(t *testing.T) {
 		for i, at := range [][]float32{{2, 0}, {20, 0}, {20.2, 0}} {
 			stuck.set(i, at)
 		}
-		from, err := f.converge(context.Background(), points, stuck, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		from := testkit.Must(f.converge(context.Background(), points, stuck, 1))(t)
 		random := draws(seed, forStart)
-		to, err := f.breathe(context.Background(), points, from, &random)
-		if err != nil {
-			t.Fatal(err)
-		}
+		to := testkit.Must(f.breathe(context.Background(), points, from, &random))(t)
 		if from.inertia < 400 || to.inertia > 10 {
 			t.Errorf("seed %d: the inertia went from %.1f to %.1f", seed, from.inertia, to.inertia)
 		}

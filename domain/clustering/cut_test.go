@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 // older is a run of shoppers, with what it is compared by.
@@ -24,10 +25,7 @@ func divided(t *testing.T, users []traits.Flat, schema traits.Schema, k int) Res
 	for _, u := range users {
 		points.Data = e.Append(points.Data, u)
 	}
-	r, err := Fit(context.Background(), points, Options{K: k, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(Fit(context.Background(), points, Options{K: k, Seed: 1}))(t)
 	return r
 }
 

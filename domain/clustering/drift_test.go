@@ -12,6 +12,7 @@ import (
 
 	"kindred/domain/splitmix"
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 // source draws what a user says about one trait; a change of so many standard
@@ -314,10 +315,7 @@ func TestProfilesSurviveJSON(t *testing.T) {
 	random := draws(1)
 	older, _ := draw(sources(), 300, 10, &random, -1, 0)
 	older.Centroid, older.Spread = []float32{0.1, -2.5e-8}, 1.0/3
-	raw, err := json.Marshal(older)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testkit.Must(json.Marshal(older))(t)
 	var again Profile
 	if err := json.Unmarshal(raw, &again); err != nil {
 		t.Fatal(err)

@@ -11,15 +11,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"kindred/testkit"
+
 	"github.com/google/go-cmp/cmp"
 )
 
 func mustFit(t testing.TB, p Points, o Options) Result {
 	t.Helper()
-	r, err := Fit(context.Background(), p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(Fit(context.Background(), p, o))(t)
 	return r
 }
 
@@ -111,10 +110,7 @@ func TestBatchesComeNearToAllUsers(t *testing.T) {
 	points := narrow(madeUp(17_000, 4, 0.8, 0.8, 5).points, 10)
 	o := Options{K: 4, Seed: 1, Threads: 2, MinSize: 170, Progress: func(Phase, int, int) {}}
 	f := newFit(points, o)
-	found, err := f.tries(context.Background(), f.sample, 4, 1, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := testkit.Must(f.tries(context.Background(), f.sample, 4, 1, func() {}))(t)
 	c := found.centers
 	before := slices.Clone(c.at)
 	if err := f.refineByBatches(context.Background(), c); err != nil {
@@ -124,10 +120,7 @@ func TestBatchesComeNearToAllUsers(t *testing.T) {
 		t.Error("the batches moved no center")
 	}
 	assigned := make([]uint16, points.Len())
-	tally, err := assignRows(context.Background(), points, c, 2, assigned)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tally := testkit.Must(assignRows(context.Background(), points, c, 2, assigned))(t)
 	inertia := 0.0
 	for _, s := range tally.squares {
 		inertia += s
@@ -168,10 +161,7 @@ func plainLloyd(p Points, c centers) []uint16 {
 func TestBoundsChangeNothing(t *testing.T) {
 	for seed := range uint64(3) {
 		points := madeUp(1500, 5, 0.25, 0.5, seed).points
-		c, err := plusPlus(context.Background(), points, 7, draws(seed))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testkit.Must(plusPlus(context.Background(), points, 7, draws(seed)))(t)
 		l := newLloyd(points, centers{slices.Clone(c.at), c.dims}, 2)
 		if err := l.run(context.Background(), 0, func(int) {}); err != nil {
 			t.Fatal(err)
@@ -371,10 +361,7 @@ func TestTheSampleHasDifferentRowsOfAllPlaces(t *testing.T) {
 
 func TestSilhouetteOfFourPoints(t *testing.T) {
 	f := &fit{points: Points{[]float32{0, 1, 10, 12}, 1}, Options: Options{Threads: 1}}
-	eyes, err := f.look(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	eyes := testkit.Must(f.look(context.Background()))(t)
 	want := ((1 - 1/11.0) + (1 - 1/10.0) + (1 - 2/9.5) + (1 - 2/11.5)) / 4
 	if got := eyes.mean([]uint16{0, 0, 1, 1}, 2); math.Abs(got-want) > 1e-6 {
 		t.Errorf("%.6f, not %.6f", got, want)

@@ -16,6 +16,7 @@ import (
 
 	"kindred/domain/splitmix"
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 // python runs the reference, and skips the test where it cannot be run.
@@ -51,10 +52,7 @@ func knownClasses(t testing.TB) []known {
 	python(t, "known", folder)
 	var sets []known
 	for _, name := range []string{"iris", "wine", "breast_cancer", "digits"} {
-		raw, err := os.ReadFile(filepath.Join(folder, name+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testkit.Must(os.ReadFile(filepath.Join(folder, name+".json")))(t)
 		var set struct {
 			Rows    [][]float64
 			Classes []uint16

@@ -16,6 +16,7 @@ import (
 
 	"kindred/domain/splitmix"
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 // shoppers are users of two kinds, the even ones and the odd ones.
@@ -55,10 +56,7 @@ func halves(n int) Result {
 
 func mustSurvey(t testing.TB, q Question, users []traits.Flat) Surveyed {
 	t.Helper()
-	s, err := Survey(context.Background(), q, counted(users))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(Survey(context.Background(), q, counted(users)))(t)
 	return s
 }
 
@@ -98,10 +96,7 @@ func TestAnEffectIsNeverInfinite(t *testing.T) {
 	numbers := []string{"0", "1e-300", "1e-300", "1e50", "0"}
 	var users []traits.Flat
 	for i := range 200 {
-		flat, err := traits.Flatten([]byte(`{"n":` + numbers[i%len(numbers)] + `}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		flat := testkit.Must(traits.Flatten([]byte(`{"n":` + numbers[i%len(numbers)] + `}`)))(t)
 		users = append(users, flat)
 	}
 	apart := NewApart(traits.Infer(named(users), nil), asOf)
@@ -181,10 +176,7 @@ func TestALabelTellsBestWhoIsInACluster(t *testing.T) {
 			plan = "pro"
 			age += 30 * float64(i%8/4)
 		}
-		f, err := traits.Flatten(fmt.Appendf(nil, `{"age":%.1f,"plan":%q,"noise":%d}`, age, plan, random.IntN(100)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(traits.Flatten(fmt.Appendf(nil, `{"age":%.1f,"plan":%q,"noise":%d}`, age, plan, random.IntN(100))))(t)
 		users, r.Assignments = append(users, f), append(r.Assignments, uint16(kind))
 	}
 	s := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users)
@@ -203,10 +195,7 @@ func TestBoundsOfWholeNumbersAreSomebodys(t *testing.T) {
 	var users []traits.Flat
 	for i := range 1200 {
 		visits := [][2]int{{1, 7}, {9, 6}, {20, 10}}[i%3]
-		f, err := traits.Flatten(fmt.Appendf(nil, `{"visits":%d,"noise":%d}`, visits[0]+random.IntN(visits[1]), random.IntN(100)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(traits.Flatten(fmt.Appendf(nil, `{"visits":%d,"noise":%d}`, visits[0]+random.IntN(visits[1]), random.IntN(100))))(t)
 		users, r.Assignments = append(users, f), append(r.Assignments, uint16(i%3))
 	}
 	s := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users)
@@ -232,10 +221,7 @@ func TestALabelHasAThirdConditionWhereItTells(t *testing.T) {
 	var users []traits.Flat
 	for i := range 1600 {
 		age := 20 + 20*float64(i>>2&1) + 5*random.Float64()
-		f, err := traits.Flatten(fmt.Appendf(nil, `{"plan":"p%d","team":"t%d","age":%.1f,"noise":"n%d"}`, i&1, i>>1&1, age, random.IntN(3)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(traits.Flatten(fmt.Appendf(nil, `{"plan":"p%d","team":"t%d","age":%.1f,"noise":"n%d"}`, i&1, i>>1&1, age, random.IntN(3))))(t)
 		users, r.Assignments = append(users, f), append(r.Assignments, uint16(i&7/7))
 	}
 	l := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users).Labels[1]
@@ -261,10 +247,7 @@ func TestALabelTellsAsWellAsAnyOther(t *testing.T) {
 				}
 				raw += fmt.Sprintf(`,"t%d":"l%d"`, d, said[i][d])
 			}
-			f, err := traits.Flatten([]byte(raw + "}"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := testkit.Must(traits.Flatten([]byte(raw + "}")))(t)
 			users, r.Assignments = append(users, f), append(r.Assignments, uint16(c))
 		}
 		labels := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users).Labels
@@ -433,10 +416,7 @@ func TestTimeAloneIsNoDrift(t *testing.T) {
 	schema := traits.Schema{Traits: []traits.Trait{{Path: "joined_at", Type: traits.TypeDate, Weight: 1}}}
 	began := time.Date(2024, 12, 1, 7, 9, 11, 0, time.UTC)
 	older := mustSurvey(t, Question{Schema: schema, AsOf: began, Result: halves(n)}, joined(0))
-	raw, err := json.Marshal(older.Profiles)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testkit.Must(json.Marshal(older.Profiles))(t)
 	var kept []Profile
 	if err := json.Unmarshal(raw, &kept); err != nil {
 		t.Fatal(err)
@@ -490,10 +470,7 @@ func TestManyUsersAreSampled(t *testing.T) {
 		}
 	}
 	schema := traits.Schema{Traits: []traits.Trait{{Path: "age", Type: traits.TypeNumber, Weight: 1}}}
-	s, err := Survey(context.Background(), Question{Schema: schema, AsOf: asOf, Result: halves(n)}, users)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(Survey(context.Background(), Question{Schema: schema, AsOf: asOf, Result: halves(n)}, users))(t)
 	p := s.Profiles[0]
 	if p.Users != n/2 || p.Total != n || p.Traits[0].Users != surveyRows {
 		t.Fatalf("%+v", p)

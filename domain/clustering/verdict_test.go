@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 // blobOf draws users of one cloud: numbers that share a factor, which holds so much of
@@ -52,10 +53,7 @@ func (t Trial) divided(tb testing.TB, k int) Trial {
 
 func mustJudge(tb testing.TB, t Trial) Judgement {
 	tb.Helper()
-	j, err := Judge(context.Background(), t)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	j := testkit.Must(Judge(context.Background(), t))(tb)
 	return j
 }
 

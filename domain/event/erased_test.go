@@ -19,6 +19,7 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/keystest"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // moves is a read model that opens what it keeps.
@@ -85,10 +86,7 @@ UNION ALL SELECT client || ' is quarantined: ' || reason FROM quarantine ORDER B
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 	want := []string{"cli_empty Bern erased", "cli_gone Bern erased", "cli_here Bern > hi"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the rebuilt model differs (-want +got):\n%s", diff)

@@ -22,6 +22,7 @@ import (
 
 	"kindred/domain/id"
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 // samples are one event of each type with every field set: as its newest sample in
@@ -50,10 +51,7 @@ func stored(t *testing.T, r *Registry, name string, version int) (Event, bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := r.Decode(name, version, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testkit.Must(r.Decode(name, version, data))(t)
 	return e, true
 }
 
@@ -177,10 +175,7 @@ func TestEveryTypeIsWrittenAsItsNewestSample(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := json.MarshalIndent(e, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := testkit.Must(json.MarshalIndent(e, "", "  "))(t)
 		want, err := os.ReadFile(sampleFile(name, version))
 		if errors.Is(err, os.ErrNotExist) && *golden.Update {
 			want, err = got, os.WriteFile(sampleFile(name, version), append(got, '\n'), 0o600)
@@ -217,10 +212,7 @@ func TestEveryVersionEverWrittenIsRead(t *testing.T) {
 			}
 		}
 	}
-	files, err := filepath.Glob("testdata/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testkit.Must(filepath.Glob("testdata/*.json"))(t)
 	for _, file := range files {
 		name, v, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".json"), ".v")
 		if version, err := strconv.Atoi(v); err != nil || version > r.Types()[name] {
@@ -232,18 +224,12 @@ func TestEveryVersionEverWrittenIsRead(t *testing.T) {
 // The types are read off the source: whatever embeds fact is an event.
 func TestEveryEventIsRegisteredOnce(t *testing.T) {
 	declared := map[string]bool{}
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testkit.Must(filepath.Glob("*.go"))(t)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := testkit.Must(parser.ParseFile(token.NewFileSet(), file, nil, 0))(t)
 		ast.Inspect(tree, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok {

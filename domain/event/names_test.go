@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 // keysOf lists the keys of a JSON value, each behind those above it; an array
@@ -58,19 +59,13 @@ func TestTypesVersionsAndKeysOfEventsStay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.Must(json.Marshal(e))(t)
 		newest[name] = version
 		add(name, version, text)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Types())) {
 		for version := 1; version < newest[name]; version++ {
-			text, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("%s.v%d.json", name, version)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testkit.Must(os.ReadFile(filepath.Join("testdata", fmt.Sprintf("%s.v%d.json", name, version))))(t)
 			add(name, version, text)
 		}
 	}

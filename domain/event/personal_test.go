@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"kindred/testkit"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -46,10 +48,7 @@ func TestABoxIsReadAsJSONWouldReadIt(t *testing.T) {
 }
 
 func BenchmarkReadBox(b *testing.B) {
-	text, err := json.Marshal(Box{"0123456789abcdef", make([]byte, 32), make([]byte, 200)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	text := testkit.Must(json.Marshal(Box{"0123456789abcdef", make([]byte, 32), make([]byte, 200)}))(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		var box Box

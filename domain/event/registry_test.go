@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/domain/id"
+	"kindred/testkit"
 )
 
 // moved has been written in three versions: in 1 the place was called city, in
@@ -55,10 +56,7 @@ func TestOldShapesAreLifted(t *testing.T) {
 		{2, `{"place":"Bern","note":{"key":"k"}}`, "> HI"},
 		{3, `{"place":"Bern","note":{"key":"k"}}`, "HI"},
 	} {
-		e, err := r.Decode("test.moved", old.version, []byte(old.data))
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := testkit.Must(r.Decode("test.moved", old.version, []byte(old.data)))(t)
 		m := e.(moved)
 		if m.Place != "Bern" || m.Note.Box.Key != "k" || m.Note.Plain != nil {
 			t.Errorf("version %d is read as %+v", old.version, m)
@@ -83,10 +81,7 @@ func TestALiftThatFailsIsAnError(t *testing.T) {
 	if _, err := r.Decode("test.moved", 1, []byte(`[]`)); err == nil || errors.Is(err, ErrUnknown) {
 		t.Errorf("got %v", err)
 	}
-	e, err := r.Decode("test.moved", 1, []byte(`{"note":{"key":"k"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testkit.Must(r.Decode("test.moved", 1, []byte(`{"note":{"key":"k"}}`)))(t)
 	if note, err := e.(moved).Note.Opened(nil); err == nil {
 		t.Errorf("got %q", note)
 	}
@@ -107,10 +102,7 @@ func TestALiftThatPanicsIsAnError(t *testing.T) {
 	if _, err := r.Decode("test.moved", 1, []byte(`null`)); !says(err) || !strings.Contains(err.Error(), "test.moved") {
 		t.Errorf("got %v", err)
 	}
-	e, err := r.Decode("test.moved", 1, []byte(`{"note":{"key":"k"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testkit.Must(r.Decode("test.moved", 1, []byte(`{"note":{"key":"k"}}`)))(t)
 	if note, err := e.(moved).Note.Opened(nil); !says(err) {
 		t.Errorf("got %q, %v", note, err)
 	}
@@ -181,10 +173,7 @@ func TestAMatchIsPublishedWithFourFieldsAndFourDecimals(t *testing.T) {
 		0.87654321: `0.8765`, 0.99995: `1.0`, 0: `0.0`, 1: `1.0`, 0.00004: `0.0`, 0.0001: `0.0001`, 0.12345: `0.1235`, 0.3: `0.3`,
 	} {
 		e := MatchComputed{User: "usr_1", MatchedUser: "usr_2", Score: score, Percentile: 3, Coverage: 1, Explanation: []Term{{Trait: "x"}}}
-		data, err := json.Marshal(e.Data("cli_1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testkit.Must(json.Marshal(e.Data("cli_1")))(t)
 		if diff := cmp.Diff(`{"client_id":"cli_1","user_id":"usr_1","matched_user_id":"usr_2","score":`+want+`}`, string(data)); diff != "" {
 			t.Error(diff)
 		}
@@ -237,14 +226,8 @@ func TestAnEventIsPublicAsAWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestSettingsOfTheFirstVersionAreLifted(t *testing.T) {
-	data, err := os.ReadFile(sampleFile("client.settings_changed", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := All().Decode("client.settings_changed", 1, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testkit.Must(os.ReadFile(sampleFile("client.settings_changed", 1)))(t)
+	e := testkit.Must(All().Decode("client.settings_changed", 1, data))(t)
 	want := Settings{WebhookUserIDs: "external_id", AutomaticMatching: DefaultAutomaticMatching()}
 	if diff := cmp.Diff(want, e.(ClientSettingsChanged).Settings); diff != "" {
 		t.Error(diff)

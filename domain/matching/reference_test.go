@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 // person is a user as the reference sees it.
@@ -159,10 +160,7 @@ func document(random *rand.Rand, missing float64) string {
 
 func flat(t testing.TB, doc string) traits.Flat {
 	t.Helper()
-	f, err := traits.Flatten([]byte(doc))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(traits.Flatten([]byte(doc)))(t)
 	return f
 }
 
@@ -199,10 +197,7 @@ func populate(s traits.Schema, people []person) *Population {
 func sameTop(t testing.TB, s traits.Schema, people []person, p *Population, q Query) {
 	t.Helper()
 	want := referenceTop(s, people, Query{User: q.User, Limit: len(people), MinScore: q.MinScore - 1e-9, Permit: q.Permit, Keep: q.Keep})
-	got, err := p.Top(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(p.Top(q))(t)
 	clearly := 0
 	for _, w := range want {
 		if w.score >= q.MinScore+1e-9 {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 func TestPairExplainsItsScore(t *testing.T) {
@@ -153,10 +154,7 @@ func TestWhoSaysLittleIsNotEverybodysMatch(t *testing.T) {
 	times := make(map[string]int)
 	said := 0
 	for _, someone := range people {
-		top, err := p.Top(Query{User: someone.id, Limit: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		top := testkit.Must(p.Top(Query{User: someone.id, Limit: 10}))(t)
 		for _, m := range top {
 			times[m.User]++
 		}
@@ -381,10 +379,7 @@ func census(t testing.TB) []person {
 	defer file.Close()
 	reader := csv.NewReader(file)
 	reader.TrimLeadingSpace = true
-	rows, err := reader.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := testkit.Must(reader.ReadAll())(t)
 	names := []string{
 		"age", "workclass", "", "education", "education_num", "marital_status", "occupation", "relationship", "race", "sex",
 		"capital_gain", "capital_loss", "hours_per_week", "native_country", "income",
@@ -399,10 +394,7 @@ func census(t testing.TB) []person {
 				said[names[j]] = value
 			}
 		}
-		doc, err := json.Marshal(said)
-		if err != nil {
-			t.Fatal(err)
-		}
+		doc := testkit.Must(json.Marshal(said))(t)
 		people[i] = person{fmt.Sprintf("usr_%05d", i), flat(t, string(doc))}
 	}
 	return people

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 func TestTopIsThatOfTheDefinition(t *testing.T) {
@@ -46,10 +47,7 @@ func TestBareAnswersAreNotExplained(t *testing.T) {
 	people := crowd(t, rand.New(rand.NewPCG(2, 2)), 300, 0.2)
 	p := populate(learn(people, nil), people)
 	q := Query{User: people[0].id, Limit: 200}
-	explained, err := p.Top(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	explained := testkit.Must(p.Top(q))(t)
 	q.Bare = true
 	bare, err := p.Top(q)
 	if err != nil || len(bare) != len(explained) || len(bare) == 0 {

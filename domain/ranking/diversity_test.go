@@ -8,6 +8,7 @@ import (
 
 	"kindred/domain/matching"
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 // population is users with mixed traits, and how alike they are.
@@ -44,10 +45,7 @@ func TestPagesKeepTheirRelevanceAndAreLessAlike(t *testing.T) {
 		var kept, with, without float64
 		const asked, page = 20, 20
 		for u := range asked {
-			found, err := p.Top(matching.Query{User: fmt.Sprintf("u%06d", u), Limit: 10 * page})
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := testkit.Must(p.Top(matching.Query{User: fmt.Sprintf("u%06d", u), Limit: 10 * page}))(t)
 			s, users := make([]float64, len(found)), make([]string, len(found))
 			for i, m := range found {
 				s[i], users[i] = MatchScore(m.Score, 0, 0), m.User
@@ -74,10 +72,7 @@ func TestPagesKeepTheirRelevanceAndAreLessAlike(t *testing.T) {
 // BenchmarkArrange ranks ten pages of 50 out of 100,000 users.
 func BenchmarkArrange(b *testing.B) {
 	p := population(b, 100_000)
-	found, err := p.Top(matching.Query{User: "u000000", Limit: 500})
-	if err != nil {
-		b.Fatal(err)
-	}
+	found := testkit.Must(p.Top(matching.Query{User: "u000000", Limit: 500}))(b)
 	in := Input{Matches: make([]Candidate, len(found))}
 	names := make([]string, len(found))
 	for i, m := range found {

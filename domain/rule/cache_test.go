@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"kindred/testkit"
 )
 
 func TestWhatARuleTakesInMemoryIsBounded(t *testing.T) {
@@ -62,10 +64,7 @@ func TestWhatARuleTakesInMemoryIsBounded(t *testing.T) {
 }
 
 func TestRulesAreKeptAsFarAsTheyFit(t *testing.T) {
-	large, err := Parse(`traits.a in [`+strings.Repeat(`"a", `, 800)+`"b"]`, Users)
-	if err != nil {
-		t.Fatal(err)
-	}
+	large := testkit.Must(Parse(`traits.a in [`+strings.Repeat(`"a", `, 800)+`"b"]`, Users))(t)
 	var c Cache[int, *Rule]
 	if c.Get(0) != nil {
 		t.Error("something is kept")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kindred/domain/rule"
+	"kindred/testkit"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -562,10 +563,7 @@ func TestAWindowThatEndsAfterAllTimesNeverFlips(t *testing.T) {
 
 // Every rule of the documentation is one, and its recipes name somebody.
 func TestTheDocumentedRulesAreRules(t *testing.T) {
-	page, err := os.ReadFile("../../docs/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(os.ReadFile("../../docs/rules.md"))(t)
 	facts := factsOf(t, `{"plan": "pro", "age": 33, "likes": ["jazz"], "last_seen": "2026-02-10", "trial_ends": "2026-03-03", "orders": 2,
 		"spent": 50, "email": "ann@example.com", "home": "52.52,13.41", "pets": [{"kind": "dog"}]}`)
 	blocks := strings.Split(string(page), "```cel\n")[1:]
@@ -665,10 +663,7 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 	person := func(sex string, seeks ...any) *rule.Facts {
 		return &rule.Facts{Traits: map[string]any{"sex": sex, "seeks": seeks}}
 	}
-	asked, err := rule.Parse(`traits.sex != "x"`, rule.Pairs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	asked := testkit.Must(rule.Parse(`traits.sex != "x"`, rule.Pairs))(t)
 	for _, pair := range []struct {
 		viewer, candidate *rule.Facts
 		named             bool
@@ -679,10 +674,7 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 		{person("f", "x"), person("x", "f"), false}, // whom the request leaves out
 		{person("f", "m"), &rule.Facts{}, false},    // of whom nothing is known
 	} {
-		filter, err := rule.Among(rule.Filter{Rule: asked}, `traits.sex in viewer.traits.seeks`, rule.Bounds{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		filter := testkit.Must(rule.Among(rule.Filter{Rule: asked}, `traits.sex in viewer.traits.seeks`, rule.Bounds{}))(t)
 		pair.candidate.Viewer = pair.viewer
 		if filter.Names(pair.candidate, 0) != pair.named {
 			t.Errorf("%v for %v: not %v", pair.candidate.Traits, pair.viewer.Traits, pair.named)
@@ -696,10 +688,7 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 // Facts may be of a moment long ago, and a filter is of now: for both of a pair.
 func TestAFilterGoesByItsOwnTime(t *testing.T) {
 	for _, always := range []string{"", `within(traits.seen, "1d")`} {
-		filter, err := rule.Among(rule.Filter{Rule: parsed(t, `within(traits.seen, "1d")`, rule.Pairs), Now: now}, always, rule.Bounds{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		filter := testkit.Must(rule.Among(rule.Filter{Rule: parsed(t, `within(traits.seen, "1d")`, rule.Pairs), Now: now}, always, rule.Bounds{}))(t)
 		long, short := func() *rule.Facts {
 			return &rule.Facts{Traits: map[string]any{"seen": "2026-02-27"}, Now: now.AddDate(0, 0, -2)}
 		}, func() *rule.Facts {
@@ -765,10 +754,7 @@ func TestTheTraitPartsOfARule(t *testing.T) {
 		`within(traits.seen, "30d") && has(traits.city)`:                                                                    {`has(traits.city)`},
 		`user.external_id != "" && user.created_at > timestamp("2026-01-01T00:00:00Z") && traits.pets.exists(p, p.age > 1)`: {`traits.pets.exists(p, p.age > 1)`},
 	} {
-		parsed, err := rule.Parse(text, rule.Pairs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := testkit.Must(rule.Parse(text, rule.Pairs))(t)
 		filter := &rule.Filter{Rule: parsed}
 		if filter.OnlyTraitParts() != (len(want) == 3) {
 			t.Errorf("%s: nothing but trait parts: %v", text, filter.OnlyTraitParts())
@@ -797,10 +783,7 @@ func TestATraitPartIsARuleAgain(t *testing.T) {
 		`traits.a == 1 && traits.city in [` + strings.Join(cities[:500], ",") + `]`: 2,
 		`traits.a == 1 && traits.city in [` + strings.Join(cities, ",") + `]`:       1,
 	} {
-		parsed, err := rule.Parse(text, rule.Users)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := testkit.Must(rule.Parse(text, rule.Users))(t)
 		filter := rule.Filter{Rule: parsed}
 		if got := filter.TraitParts(); len(got) != parts || filter.OnlyTraitParts() != (parts == 2) {
 			t.Errorf("of %d bytes %d trait parts, and nothing else: %v", len(text), len(got), filter.OnlyTraitParts())

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"kindred/testkit"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -139,10 +141,7 @@ func TestNumbersOfOneUnitShareAScale(t *testing.T) {
 			}
 		}
 		parts = append(parts, fmt.Sprintf(`"age":%d`, 18+random.IntN(60)))
-		f, err := Flatten([]byte("{" + strings.Join(parts, ",") + "}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(Flatten([]byte("{" + strings.Join(parts, ",") + "}")))(t)
 		users = append(users, f)
 	}
 	s := Infer(func(yield func(string, Flat) bool) {

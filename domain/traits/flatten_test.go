@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"kindred/testkit"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -75,10 +77,7 @@ func TestFlattenReadsShapes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := Flatten([]byte(test.doc))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testkit.Must(Flatten([]byte(test.doc)))(t)
 			if len(got.Values) == 0 {
 				got.Values = nil
 			}
@@ -114,10 +113,7 @@ func TestFlattenKeepsToItsBounds(t *testing.T) {
 		fmt.Fprintf(&doc, `"k%04d":%d,`, 9999-i, i)
 	}
 	fmt.Fprintf(&doc, `"%s":1}`, strings.Repeat("x", MaxPathBytes+1))
-	f, err := Flatten([]byte(doc.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(Flatten([]byte(doc.String())))(t)
 	if len(f.Values) != MaxPaths || f.Skipped != 10_001-MaxPaths || f.Values[0].Path != "k0000" || f.Values[255].Path != "k0255" {
 		t.Errorf("%d values from %q, %d skipped", len(f.Values), f.Values[0].Path, f.Skipped)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"kindred/testkit"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -21,10 +23,7 @@ type user struct {
 
 func flat(t testing.TB, doc string) Flat {
 	t.Helper()
-	f, err := Flatten([]byte(doc))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(Flatten([]byte(doc)))(t)
 	return f
 }
 
@@ -219,10 +218,7 @@ func TestSchemaSurvivesJSON(t *testing.T) {
 	}
 	want := Infer(each(users), map[string]Override{"n": {Weight: new(0.3)}, "c": {Ignore: new(true)}})
 	want.Version = 7
-	doc, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := testkit.Must(json.Marshal(want))(t)
 	var got Schema
 	if err := json.Unmarshal(doc, &got); err != nil {
 		t.Fatal(err)

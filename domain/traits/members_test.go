@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"kindred/domain/traits"
+	"kindred/testkit"
 )
 
 var someValues = []string{
@@ -96,10 +97,7 @@ func BenchmarkMembers(b *testing.B) {
 	for i := range 23 {
 		document[fmt.Sprint("t", i)] = 100 - i
 	}
-	doc, err := json.Marshal(document)
-	if err != nil {
-		b.Fatal(err)
-	}
+	doc := testkit.Must(json.Marshal(document))(b)
 	for name, decode := range map[string]func() error{
 		"two of 25": func() error {
 			_, err := traits.Members(doc, func(name string) bool { return name == "age" || name == "plan" })
