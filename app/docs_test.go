@@ -9,16 +9,14 @@ import (
 
 	"kindred"
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 // TestTheConfigurationPageIsTheTableOfSettings writes the page anew with -update.
 func TestTheConfigurationPageIsTheTableOfSettings(t *testing.T) {
 	t.Parallel()
 	const page, begin, end = "docs/configuration.md", "<!-- settings -->\n", "<!-- end of settings -->\n"
-	text, err := kindred.Documentation.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(kindred.Documentation.ReadFile(page))(t)
 	var table strings.Builder
 	table.WriteString("| variable | default | meaning |\n|---|---|---|\n")
 	for _, s := range new(Config).settings() {

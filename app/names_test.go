@@ -22,6 +22,7 @@ import (
 	"kindred/httpapi"
 	"kindred/httpapi/auth"
 	"kindred/projections"
+	"kindred/testkit"
 )
 
 func TestSettingsAndTheirDefaultsStay(t *testing.T) {
@@ -101,10 +102,7 @@ func kindOf(t *testing.T, c prometheus.Collector, name string) string {
 	}
 	alone := prometheus.NewRegistry()
 	alone.MustRegister(c)
-	families, err := alone.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := testkit.Must(alone.Gather())(t)
 	for _, f := range families {
 		if f.GetName() == name {
 			return strings.ToLower(f.GetType().String())

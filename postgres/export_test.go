@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"kindred/testkit"
 )
 
 // MigrateFrom is Migrate with other migrations.
@@ -17,14 +19,8 @@ var MigrateFrom = migrate
 // disguise is not to be known for what it is.
 func StartOrphan(ctx context.Context, t *testing.T, dir string, disguised bool) (pid int) {
 	t.Helper()
-	l, err := place(ctx, dir, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin, err := findBinaries(ctx, l.data())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Must(place(ctx, dir, slog.New(slog.DiscardHandler)))(t)
+	bin := testkit.Must(findBinaries(ctx, l.data()))(t)
 	args := serverArgs(l, nil)
 	if disguised {
 		args = append(args[2:], args[:2]...)
@@ -44,10 +40,7 @@ func StartOrphan(ctx context.Context, t *testing.T, dir string, disguised bool) 
 		<-reaped
 	})
 	for {
-		noted, err := notedPID(l.note())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noted := testkit.Must(notedPID(l.note()))(t)
 		if noted == cmd.Process.Pid {
 			return noted
 		}

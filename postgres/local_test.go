@@ -57,10 +57,7 @@ func startOwner(t *testing.T, dir string) *owner {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), ownerDir+"="+dir)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testkit.Must(cmd.StdoutPipe())(t)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +106,7 @@ func removeModel() {
 // newCluster is a directory with a cluster that has run and stopped in order.
 func newCluster(t *testing.T) string {
 	t.Helper()
-	from, err := model()
-	if err != nil {
-		t.Fatal(err)
-	}
+	from := testkit.Must(model())(t)
 	dir := pgtest.Dir(t)
 	for _, part := range []string{"data", "socket"} {
 		if out, err := exec.Command("cp", "-Rp", filepath.Join(from, part), dir).CombinedOutput(); err != nil {
@@ -124,10 +118,7 @@ func newCluster(t *testing.T) string {
 
 func start(t *testing.T, dir string) *postgres.Local {
 	t.Helper()
-	local, err := tryStart(t, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	local := testkit.Must(tryStart(t, dir))(t)
 	return local
 }
 
@@ -154,10 +145,7 @@ func stop(t *testing.T, local *postgres.Local) {
 // ask runs a statement and returns the one text that it yields, if any.
 func ask(t *testing.T, local *postgres.Local, sql string) string {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), local.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(pgx.Connect(t.Context(), local.URL()))(t)
 	defer conn.Close(t.Context())
 	var answer string
 	if err := conn.QueryRow(t.Context(), sql).Scan(&answer); err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -374,10 +362,7 @@ func TestAKilledServerIsNoticedAndRecovers(t *testing.T) {
 	local := start(t, dir)
 	ask(t, local, `CREATE TABLE kept AS SELECT 'yes' AS it`)
 	// A busy session outlives the server for a while, and is in the way of a new one.
-	busy, err := pgx.Connect(t.Context(), local.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := testkit.Must(pgx.Connect(t.Context(), local.URL()))(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -440,10 +425,7 @@ func TestAStaleNoteOfAProcessDoesNotKeepTheServerFromStarting(t *testing.T) {
 
 func ownerOf(t *testing.T, path string) *syscall.Stat_t {
 	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testkit.Must(os.Stat(path))(t)
 	return info.Sys().(*syscall.Stat_t)
 }
 
@@ -452,10 +434,7 @@ func TestACrashWhileTheClusterIsMadeLeavesNoHalfOfOne(t *testing.T) {
 	dir := pgtest.Dir(t)
 	owner := startOwner(t, dir)
 	halves := func() []string {
-		found, err := filepath.Glob(filepath.Join(dir, "data.new-*", "global"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := testkit.Must(filepath.Glob(filepath.Join(dir, "data.new-*", "global")))(t)
 		return found
 	}
 	testkit.Eventually(t, "initdb is under way", func() bool { return len(halves()) == 1 })
@@ -571,10 +550,7 @@ func TestRootUsesAnotherDirectoryWhereTheServersAccountCannotWalk(t *testing.T) 
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	local, err := postgres.StartLocal(t.Context(), dir, slog.New(slog.NewTextHandler(&said, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	local := testkit.Must(postgres.StartLocal(t.Context(), dir, slog.New(slog.NewTextHandler(&said, nil))))(t)
 	instead := filepath.Dir(ask(t, local, `SHOW data_directory`))
 	t.Cleanup(func() { os.RemoveAll(instead) })
 	defer stop(t, local)

@@ -16,6 +16,7 @@ import (
 
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 // files maps names of migrations to their statements.
@@ -38,10 +39,7 @@ func emptyDatabase(t *testing.T) string {
 // query runs statements without a result, or one that yields a column.
 func query[T any](t *testing.T, url, sql string) []T {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(pgx.Connect(t.Context(), url))(t)
 	defer conn.Close(t.Context())
 	if !strings.HasPrefix(sql, "SELECT") {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
@@ -49,14 +47,8 @@ func query[T any](t *testing.T, url, sql string) []T {
 		}
 		return nil
 	}
-	rows, err := conn.Query(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[T])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := testkit.Must(conn.Query(t.Context(), sql))(t)
+	found := testkit.Must(pgx.CollectRows(rows, pgx.RowTo[T]))(t)
 	return found
 }
 
@@ -179,10 +171,7 @@ func TestAnEarlierEditionOfTheFunctionsLeavesALaterOneAlone(t *testing.T) {
 func TestTheFunctionsOfAnEditionStandAsTheyAre(t *testing.T) {
 	t.Parallel()
 	const edition, sum = 2, "a757273d936fc5ebe958d509118e93da21f819d070917f4b8c98734c9fb299c0"
-	functions, err := os.ReadFile("migrations/functions.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	functions := testkit.Must(os.ReadFile("migrations/functions.sql"))(t)
 	if first := fmt.Sprintf("-- Edition %d.\n", edition); !strings.HasPrefix(string(functions), first) || fmt.Sprintf("%x", sha256.Sum256(functions)) != sum {
 		t.Errorf("functions.sql has changed, or does not begin with %q: count the edition in its first line up, and name it here with sha256 %x", first, sha256.Sum256(functions))
 	}
@@ -208,10 +197,7 @@ func TestADatabaseOfAnotherEncodingIsRefused(t *testing.T) {
 	name := query[string](t, url, `SELECT current_database() || '_latin1'`)[0]
 	query[string](t, url, `CREATE DATABASE "`+name+`" ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
 	defer query[string](t, url, `DROP DATABASE "`+name+`"`)
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := testkit.Must(pgx.ParseConfig(url))(t)
 	latin1 := strings.Replace(url, config.Database, name, 1)
 	if err := postgres.Migrate(t.Context(), latin1); err == nil || !strings.Contains(err.Error(), "LATIN1: make one with createdb --encoding=UTF8") {
 		t.Errorf("the migration says: %v", err)

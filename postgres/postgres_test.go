@@ -47,15 +47,9 @@ func TestAPoolHasItsOptions(t *testing.T) {
 func TestASchemaThatIsMadeWhileASessionLooksForOthersIsFound(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	pool, err := postgres.Open(t.Context(), url, postgres.Options{MaxConns: 1, SearchPath: []string{"first", "second"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), url, postgres.Options{MaxConns: 1, SearchPath: []string{"first", "second"}}))(t)
 	t.Cleanup(pool.Close)
-	maker, err := postgres.Connect(t.Context(), url, "maker")
-	if err != nil {
-		t.Fatal(err)
-	}
+	maker := testkit.Must(postgres.Connect(t.Context(), url, "maker"))(t)
 	t.Cleanup(func() { _ = maker.Close(context.WithoutCancel(t.Context())) })
 	run := func(sql string) {
 		t.Helper()
@@ -123,10 +117,7 @@ func TestADatabaseThatIsNotThereIsToldAtOnce(t *testing.T) {
 
 func TestAStatementThatTakesTooLongIsEnded(t *testing.T) {
 	t.Parallel()
-	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{StatementTimeout: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{StatementTimeout: 20 * time.Millisecond}))(t)
 	t.Cleanup(pool.Close)
 	var ended *pgconn.PgError
 	if _, err := pool.Exec(t.Context(), `SELECT pg_sleep(600)`); !errors.As(err, &ended) || ended.Code != "57014" {

@@ -8,22 +8,17 @@ import (
 
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 func TestSettingsOfTheURLHoldForEachSession(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	pool, err := postgres.Open(t.Context(), url+"&statement_timeout=7s&random_page_cost=3", postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), url+"&statement_timeout=7s&random_page_cost=3", postgres.Options{}))(t)
 	defer pool.Close()
 	config := pool.Config().ConnConfig
 	postgres.Set(config, postgres.Settings{"synchronous_commit": "off"})
-	conn, err := pgx.ConnectConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(pgx.ConnectConfig(t.Context(), config))(t)
 	defer conn.Close(t.Context())
 	for setting, want := range map[string]string{
 		"statement_timeout": "7s", "random_page_cost": "3", "idle_in_transaction_session_timeout": "1min", "synchronous_commit": "off",
@@ -38,10 +33,7 @@ func TestSettingsOfTheURLHoldForEachSession(t *testing.T) {
 func TestStatementsGoByNoSettingOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	pool, err := postgres.Open(t.Context(), url, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), url, postgres.Options{}))(t)
 	defer pool.Close()
 	name := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
 	for _, setting := range []string{`default_transaction_isolation = 'serializable'`, `search_path = 'elsewhere'`, `client_encoding = 'LATIN1'`} {
@@ -49,10 +41,7 @@ func TestStatementsGoByNoSettingOfTheDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	conn, err := postgres.Connect(t.Context(), url+"&search_path=elsewhere&client_encoding=LATIN2&default_query_exec_mode=simple_protocol&statement_cache_capacity=0", "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(postgres.Connect(t.Context(), url+"&search_path=elsewhere&client_encoding=LATIN2&default_query_exec_mode=simple_protocol&statement_cache_capacity=0", "test"))(t)
 	defer conn.Close(t.Context())
 	type named string
 	var one string // without its type, what is a list is not known to be one
@@ -69,10 +58,7 @@ func TestStatementsGoByNoSettingOfTheDatabase(t *testing.T) {
 
 func TestAConnectionThatTakesNoWritesAnyMoreIsDropped(t *testing.T) {
 	t.Parallel()
-	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{MaxConns: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{MaxConns: 1}))(t)
 	defer pool.Close()
 	if _, err := pool.Exec(t.Context(), `SET default_transaction_read_only TO on`); err != nil {
 		t.Fatal(err)
@@ -88,10 +74,7 @@ func TestAConnectionThatTakesNoWritesAnyMoreIsDropped(t *testing.T) {
 func TestAServerThatTakesNoWritesIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn, err := postgres.Connect(t.Context(), url, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(postgres.Connect(t.Context(), url, "test"))(t)
 	defer conn.Close(t.Context())
 	database := pgx.Identifier{conn.Config().Database}.Sanitize()
 	if _, err := conn.Exec(t.Context(), `ALTER DATABASE `+database+` SET default_transaction_read_only TO on`); err != nil {
@@ -106,10 +89,7 @@ func TestAStandbyIsPassedOver(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Durable(t)
 	standby := primary.Standby()
-	pool, err := postgres.Open(t.Context(), standby.Behind(primary.URL()), postgres.Options{MaxConns: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), standby.Behind(primary.URL()), postgres.Options{MaxConns: 1}))(t)
 	defer pool.Close()
 	primary.Kill()
 	if err := pool.Ping(t.Context()); err == nil {

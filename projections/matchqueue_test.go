@@ -497,10 +497,7 @@ func TestABatchThatWasOvertakenCountsOnce(t *testing.T) {
 func TestSomeOfALargeQueueAmongManySmallOnesAreFoundByTheirIDs(t *testing.T) {
 	t.Parallel()
 	w := projectionstest.New(t)
-	tx, err := w.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := testkit.Must(w.Pool.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	for _, sql := range []string{
 		`INSERT INTO match_queue (client, user_id, position, event)
@@ -513,14 +510,8 @@ func TestSomeOfALargeQueueAmongManySmallOnesAreFoundByTheirIDs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rows, err := tx.Query(t.Context(), `EXPLAIN EXECUTE done('large', '{user 1,user 2}', '{1,2}', 0)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := testkit.Must(tx.Query(t.Context(), `EXPLAIN EXECUTE done('large', '{user 1,user 2}', '{1,2}', 0)`))(t)
+	plan := testkit.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 	if _, err := tx.Exec(t.Context(), `DEALLOCATE done`); err != nil {
 		t.Error(err)
 	}

@@ -147,10 +147,7 @@ SELECT $1::text, 'key_' || n, now() FROM generate_series(1, 300) AS n UNION ALL 
 	if _, err := w.Pool.Exec(t.Context(), notes, w.Acme); err != nil {
 		t.Fatal(err)
 	}
-	holding, err := w.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	holding := testkit.Must(w.Pool.Begin(t.Context()))(t)
 	if _, err := holding.Exec(t.Context(), `SELECT FROM revocation_notes WHERE client = $1 AND subject = $1 FOR UPDATE`, w.Acme); err != nil {
 		t.Fatal(err)
 	}

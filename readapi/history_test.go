@@ -8,15 +8,13 @@ import (
 
 	"kindred/domain/event"
 	"kindred/eventstore/audit"
+	"kindred/testkit"
 )
 
 func TestEverySealedFieldIsShownOpened(t *testing.T) {
 	registry := event.All()
 	for name, version := range registry.Types() {
-		e, err := registry.Decode(name, version, []byte(`{}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := testkit.Must(registry.Decode(name, version, []byte(`{}`)))(t)
 		bearer, ok := e.(event.PersonalData)
 		if !ok {
 			continue
@@ -26,14 +24,8 @@ func TestEverySealedFieldIsShownOpened(t *testing.T) {
 				continue // nobody is shown these
 			}
 			opened := map[string]json.RawMessage{field.Name: json.RawMessage(`"what was sealed"`)}
-			body, err := historyEvent(audit.Event{Ordinal: new(int64), Personal: opened})
-			if err != nil {
-				t.Fatal(err)
-			}
-			encoded, err := json.Marshal(body.Personal)
-			if err != nil {
-				t.Fatal(err)
-			}
+			body := testkit.Must(historyEvent(audit.Event{Ordinal: new(int64), Personal: opened}))(t)
+			encoded := testkit.Must(json.Marshal(body.Personal))(t)
 			var shown map[string]json.RawMessage
 			if err := json.Unmarshal(encoded, &shown); err != nil {
 				t.Fatal(err)

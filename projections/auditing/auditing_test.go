@@ -30,6 +30,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/auditing"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 // open keeps secrets as they are.
@@ -63,10 +64,7 @@ func TestTheKeyThatWasMadeLastSignsWhateverTheClockSaid(t *testing.T) {
 	w := begin(t)
 	client := w.rename(t, 1)[0]
 	for _, ahead := range []time.Duration{time.Hour, 0, -time.Hour, -time.Hour} {
-		before, err := w.auditor.Published(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := testkit.Must(w.auditor.Published(t.Context()))(t)
 		now := time.Now().Add(ahead)
 		w.auditor.Now = func() time.Time { return now }
 		if err := w.auditor.Rotate(t.Context()); err != nil {
@@ -79,14 +77,8 @@ func TestTheKeyThatWasMadeLastSignsWhateverTheClockSaid(t *testing.T) {
 		fresh := after[slices.IndexFunc(after, func(key []byte) bool {
 			return !slices.ContainsFunc(before, func(old []byte) bool { return bytes.Equal(old, key) })
 		})]
-		keys, err := audit.ParseKeys(fmt.Appendf(nil, `{"keys": [%s]}`, fresh))
-		if err != nil {
-			t.Fatal(err)
-		}
-		head, err := w.auditor.Head(t.Context(), client, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		keys := testkit.Must(audit.ParseKeys(fmt.Appendf(nil, `{"keys": [%s]}`, fresh)))(t)
+		head := testkit.Must(w.auditor.Head(t.Context(), client, false))(t)
 		if _, err := keys.Verify(head.JWS); err != nil {
 			t.Errorf("a clock %v ahead: %v", ahead, err)
 		}
@@ -186,15 +178,9 @@ type fixture struct {
 
 func begin(t testing.TB) *fixture {
 	t.Helper()
-	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{SearchPath: projector.SearchPath(projections.History{})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{SearchPath: projector.SearchPath(projections.History{})}))(t)
 	t.Cleanup(pool.Close)
-	store, err := pgstore.Open(t.Context(), pool, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(pgstore.Open(t.Context(), pool, nil))(t)
 	t.Cleanup(store.Close)
 	log := &eventstore.Log{Store: store, Registry: event.All(), Now: time.Now}
 	logger := slog.New(slog.DiscardHandler)
@@ -251,10 +237,7 @@ func (f *fixture) signAll(t testing.TB) {
 // heads are the sizes of the heads that were signed of each client.
 func (f *fixture) heads(t testing.TB) map[id.Client][]int64 {
 	t.Helper()
-	rows, err := f.pool.Query(t.Context(), `SELECT client, size FROM audit_heads ORDER BY client, size`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := testkit.Must(f.pool.Query(t.Context(), `SELECT client, size FROM audit_heads ORDER BY client, size`))(t)
 	heads := map[id.Client][]int64{}
 	var (
 		client id.Client

@@ -15,6 +15,7 @@ import (
 	"kindred/postgres/pgtest"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
+	"kindred/testkit"
 )
 
 // agreeable are campaigns that may always be shown.
@@ -129,10 +130,7 @@ func TestAFeedIsKeptForHalfAnHour(t *testing.T) {
 	if n, err := f.Prune(t.Context()); n != 0 || err != nil {
 		t.Errorf("pruned %d too early, %v", n, err)
 	}
-	got, err := f.thaw(t.Context(), client, snapshot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(f.thaw(t.Context(), client, snapshot))(t)
 	if diff := cmp.Diff(items, got, cmp.AllowUnexported(item{})); diff != "" {
 		t.Error(diff)
 	}

@@ -11,6 +11,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 // The clients that were asked about longest ago are forgotten until what is kept
@@ -66,10 +67,7 @@ func TestPopulationsAreKeptWhileTheyFit(t *testing.T) {
 }
 
 func TestWhatIsBeingMadeIsNotForgottenForOthers(t *testing.T) {
-	p, err := New(readmodel.Reader{}, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testkit.Must(New(readmodel.Reader{}, 100))(t)
 	var holdings [3]holding
 	var taken [3]int64
 	for i := range 2 {
@@ -90,10 +88,7 @@ func TestWhatIsBeingMadeIsNotForgottenForOthers(t *testing.T) {
 // forgotten it.
 func TestSeveralForgetAtOnce(t *testing.T) {
 	const whole, makers, each = 1_000, 8, 200
-	p, err := New(readmodel.Reader{}, whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testkit.Must(New(readmodel.Reader{}, whole))(t)
 	for i := range whole {
 		pop := &population{}
 		p.clients.Add(id.Client(fmt.Sprint(i)), pop)
@@ -122,10 +117,7 @@ func TestSandboxesKeepNoMoreInMemoryThanTheirClient(t *testing.T) {
 	const whole = 100
 	source := id.Random(rand.Reader)
 	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
-	p, err := New(readmodel.Reader{}, whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testkit.Must(New(readmodel.Reader{}, whole))(t)
 	take := func(client id.Client, size int64) {
 		t.Helper()
 		pop := getOrAdd(p.clients, client, &population{})

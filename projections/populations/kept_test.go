@@ -29,10 +29,7 @@ func TestPartsOfFiltersAreKeptUpToDate(t *testing.T) {
 		stop()
 		<-ended
 	}()
-	filter, err := rule.Parse(`traits.town == "town 1" && traits.age < 60 && traits.age > viewer.traits.age - 1000`, rule.Pairs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	filter := testkit.Must(rule.Parse(`traits.town == "town 1" && traits.age < 60 && traits.age > viewer.traits.age - 1000`, rule.Pairs))(t)
 	within := event.Within{TraitParts: (&rule.Filter{Rule: filter}).TraitParts()}
 	if len(within.TraitParts) != 2 {
 		t.Fatalf("the trait parts are %q", within.TraitParts)

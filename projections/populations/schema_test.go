@@ -212,10 +212,7 @@ func TestASchemaOfAnOlderEditionIsLearntAnewOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := c.EventLog.Open(t.Context(), history[version-1], "schema")
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := testkit.Must(c.EventLog.Open(t.Context(), history[version-1], "schema"))(t)
 	var schema traits.Schema
 	if err := json.Unmarshal(document, &schema); err != nil {
 		t.Fatal(err)

@@ -63,10 +63,7 @@ func TestWhoFollowsARuleIsNotToldOfTheNextOne(t *testing.T) {
 		w.Create(w.Acme, "new", `{"n":40}`)
 		w.catchUp(random)
 	}}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := testkit.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(pool.Close)
 	w.model.Pool = pool
 	if n, after, err = read(after); !fault.Is(err, "cursor_expired") {

@@ -10,6 +10,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/rule"
 	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 func TestNobodyIsJudgedWithoutAPlace(t *testing.T) {
@@ -74,10 +75,7 @@ func TestOnlySoMuchOfAUserIsExplained(t *testing.T) {
 
 // A preview ends in time, however few have granted its layer: each was opened.
 func TestWhoHasNotGrantedALayerTakesSteps(t *testing.T) {
-	parsed, err := rule.Parse(`traits.n > 1`, rule.Users)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := testkit.Must(rule.Parse(`traits.n > 1`, rule.Users))(t)
 	for _, granted := range []bool{true, false} {
 		filter := rule.Filter{Rule: parsed}
 		u := &segmentUser{facts: &rule.Facts{Traits: map[string]any{"n": 2.}}, known: newKnown()}
@@ -95,10 +93,7 @@ func TestWhoHasNotGrantedALayerTakesSteps(t *testing.T) {
 
 // What finds the rules that do not name a user takes steps, too: they may be many, and its traits long.
 func TestWhomNoRuleNamesTakesSteps(t *testing.T) {
-	parsed, err := rule.Parse(`1 in traits.l`, rule.Users)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := testkit.Must(rule.Parse(`1 in traits.l`, rule.Users))(t)
 	c := &segmented{spend: freely, definitions: definitions{set: rule.NewSet()}}
 	for number := range 300 {
 		c.ordered = append(c.ordered, &segmentVersion{number: number, rule: parsed, inSet: c.set.Add(parsed)})

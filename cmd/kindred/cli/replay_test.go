@@ -10,23 +10,15 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
 	"kindred/postgres/pgtest"
+	"kindred/testkit"
 )
 
 func TestASnapshotMayIdle(t *testing.T) {
 	t.Parallel()
-	master, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := testkit.Must(seal.GenerateMasterKey(rand.Reader))(t)
 	settings := map[string]string{"KINDRED_DATABASE_URL": pgtest.URL(t), "KINDRED_DATA_DIR": t.TempDir(), "KINDRED_MASTER_KEY": master}
-	config, err := app.ReadConfig(func(name string) string { return settings[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := app.Open(t.Context(), config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := testkit.Must(app.ReadConfig(func(name string) string { return settings[name] }))(t)
+	a := testkit.Must(app.Open(t.Context(), config, slog.New(slog.DiscardHandler)))(t)
 	defer a.Close()
 	r := replaying{to: a, out: io.Discard, errs: io.Discard}
 	if err := r.buildModels(t.Context()); err != nil {

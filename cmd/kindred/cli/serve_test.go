@@ -7,6 +7,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"kindred/testkit"
 )
 
 func TestAStartThatIsInterruptedHasNotFailed(t *testing.T) {
@@ -24,10 +26,7 @@ func TestAStartThatIsInterruptedHasNotFailed(t *testing.T) {
 
 // Who misspells a setting is told, whatever else is wrong.
 func TestServingWarnsOfWhatIsNoSetting(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	t.Setenv("KINDRED_LISTN", "127.0.0.1:1")
 	settings := map[string]string{"KINDRED_LISTEN": taken.Addr().String(), "KINDRED_DATA_DIR": t.TempDir()}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"kindred/eventstore/audit"
+	"kindred/testkit"
 )
 
 // An export comes from who may be proven to have changed it.
@@ -20,10 +21,7 @@ func TestWhatAnExportSaysIsNoCommandToATerminal(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Repeat(hostile, 2)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	export, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	export := testkit.Must(os.Open(path))(t)
 	defer export.Close()
 	var out bytes.Buffer
 	if err := verifyExport(export, audit.Keys{}, nil, &out, io.Discard); err == nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"kindred/testkit"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -78,10 +80,7 @@ func TestARowBecomesAPerson(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.file.path = write(t, test.text)
-			got, err := readAll(test.file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testkit.Must(readAll(test.file))(t)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}

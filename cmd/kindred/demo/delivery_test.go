@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"kindred/testkit"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -30,10 +32,7 @@ func genuineHeader(body string) http.Header {
 }
 
 func TestAGenuineDeliveryIsRead(t *testing.T) {
-	d, err := readDelivery("secret", genuineHeader(genuine), []byte(genuine))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := testkit.Must(readDelivery("secret", genuineHeader(genuine), []byte(genuine)))(t)
 	want := delivery{
 		subject: subject{"match.computed", "usr_1", "usr_2"}, client: "cli_1", score: 0.5,
 		occurred: time.Date(2026, 1, 31, 12, 0, 0, 123456000, time.UTC), body: []byte(genuine),
@@ -83,16 +82,10 @@ func TestADeliveryThatIsNotAsTheSpecificationSaysIsRefused(t *testing.T) {
 }
 
 func TestTheReceiverRefusesAForgeryAndRemembersIt(t *testing.T) {
-	r, err := listen(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(listen(t.Context()))(t)
 	defer r.close()
 	post := func(signature string) int {
-		q, err := http.NewRequest("POST", r.url, strings.NewReader(genuine))
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := testkit.Must(http.NewRequest("POST", r.url, strings.NewReader(genuine)))(t)
 		q.Header = genuineHeader(genuine)
 		q.Header.Set("X-Service-Signature", signature)
 		res, err := http.DefaultClient.Do(q)

@@ -20,6 +20,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"kindred/domain/rule"
+	"kindred/testkit"
 )
 
 // fake is a service that keeps the contract as far as the demo can see, but
@@ -53,10 +54,7 @@ const (
 
 func newFake(t *testing.T, fault string) *fake {
 	t.Helper()
-	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ec := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
