@@ -48,7 +48,7 @@ func (s *Semaphore) Hold(ctx context.Context, client string, h *Holder) bool {
 		var at time.Time
 		press := func() {
 			now := time.Now() //nolint:forbidigo // how long a place is waited for
-			if ended != nil && now.Sub(at) < endsWithin && s.holds(ended) {
+			if now.Sub(at) < endsWithin && s.holds(ended) {
 				return
 			}
 			if ended = s.slowest(client, now); ended != nil {

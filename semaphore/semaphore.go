@@ -114,23 +114,19 @@ func (s *Semaphore) wait(ctx context.Context, c *share, w waiter, press func()) 
 		case <-again:
 			press()
 		case <-patience:
-			return s.leave(ctx, c, w)
+			return s.leave(c, w)
 		case <-ctx.Done():
-			return s.leave(ctx, c, w)
+			return s.leave(c, w)
 		}
 	}
 }
 
 // leave ends a wait, unless it was over before.
-func (s *Semaphore) leave(ctx context.Context, c *share, w waiter) bool {
+func (s *Semaphore) leave(c *share, w waiter) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case ok := <-w:
-		if ok && ctx.Err() != nil {
-			s.release(c)
-			return false
-		}
 		return ok
 	default:
 	}

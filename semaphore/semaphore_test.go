@@ -284,9 +284,17 @@ func TestOneClientHoldsItsPlacesAndLeavesTheOthers(t *testing.T) {
 		synctest.Wait()
 		s.Give("a")
 		synctest.Wait()
-		if want := []string{"a", "b", "c", "d", "a"}; !slices.Equal(got.list(), want) {
+		want := []string{"a", "b", "c", "d", "a"}
+		if !slices.Equal(got.list(), want) {
 			t.Errorf("got %v, want %v", got.list(), want)
 		}
+		got.ask(t.Context(), s, "a")
+		s.Give("b") // a waits alone, and has its place
+		synctest.Wait()
+		if !slices.Equal(got.list(), want) {
+			t.Errorf("got %v, want %v", got.list(), want)
+		}
+		s.Give("a")
 	})
 }
 
@@ -373,7 +381,7 @@ func TestOnlyOneThatHoldsAPlaceGivesWay(t *testing.T) {
 }
 
 // How slow a holder is counts from when it got its place, and one that gets a place as it
-// gives up waiting gives it back.
+// gives up waiting has it.
 func TestAHolderGrowsSlowWhileItHoldsItsPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -396,12 +404,9 @@ func TestAHolderGrowsSlowWhileItHoldsItsPlace(t *testing.T) {
 			if !s.Hold(ctx, "a", h) {
 				t.Fatal("it got no place")
 			}
-			held := 0
-			if s.Hold(ctx, "b", new(semaphore.Holder)) {
-				held = 1
-			}
-			if n, waiting := s.Count(); n != held || waiting != 0 {
-				t.Errorf("%d are held, %d wait, want %d and 0", n, waiting, held)
+			holds := s.Hold(ctx, "b", new(semaphore.Holder))
+			if held, waiting := s.Count(); !holds || held != 1 || waiting != 0 {
+				t.Errorf("it has a place: %v; %d are held, %d wait", holds, held, waiting)
 			}
 			if !slices.Equal(helds, []time.Duration{0, 250 * time.Millisecond}) {
 				t.Errorf("it has held its place for %s", helds)
@@ -475,11 +480,14 @@ func TestOneThatWaitsEndsAnotherOnlyOnceTheLastDoesNotEnd(t *testing.T) {
 func TestWhatIsIdleGivesWayToAnyClient(t *testing.T) {
 	t.Parallel()
 	s := &semaphore.Semaphore{Places: 3, Each: 2}
-	older, idle, other := holder(s, semaphore.Idle+2), holder(s, semaphore.Idle+1), holder(s, semaphore.Idle+3)
-	if !s.Hold(t.Context(), "a", older) || !s.Hold(t.Context(), "a", idle) || !s.Hold(t.Context(), "b", other) {
+	first, older, idle, other := holder(s, semaphore.Idle), holder(s, semaphore.Idle+2), holder(s, semaphore.Idle+1), holder(s, semaphore.Idle+3)
+	if !s.Hold(t.Context(), "a", first) || !s.Hold(t.Context(), "a", holder(s, 0)) {
 		t.Fatal("there are three places")
 	}
-	if !s.Hold(t.Context(), "a", holder(s, 0)) || !older.Ended() || other.Ended() {
+	if !s.Hold(t.Context(), "a", older) || !first.Ended() || !s.Hold(t.Context(), "b", other) {
+		t.Error("a client that has all that it may did not give up its own, beside a place that was free")
+	}
+	if !s.Hold(t.Context(), "a", idle) || !older.Ended() || other.Ended() {
 		t.Error("a client that has all that it may did not give up its own")
 	}
 	if !s.Hold(t.Context(), "b", holder(s, 0)) || !other.Ended() || idle.Ended() {
