@@ -324,3 +324,31 @@ func TestAClientAndItsSandboxesHaveOneTurn(t *testing.T) {
 		t.Errorf("%v", turns)
 	}
 }
+
+// Whatever becomes of a turn, work of another kind is neither put off nor forgotten, of the
+// same client and of its sandbox.
+func TestATurnLeavesOtherKindsAlone(t *testing.T) {
+	t.Parallel()
+	f, source := newFixture(t), id.Random(rand.Reader)
+	for _, next := range []jobs.Outcome{{}, {Done: true}, {Failed: true}} {
+		f.exec(`TRUNCATE jobs`)
+		owner := id.Next[id.Client](source)
+		for n, client := range []id.Client{owner, id.NextSandbox(source, owner), id.NextSandbox(source, owner)} {
+			f.ask(client)
+			f.exec(`INSERT INTO jobs (client, kind, handed, due_at) VALUES ($1, 'another kind', 1, now() + ($2 - 1) * interval '1 minute')`, client, n)
+		}
+		others := func() (rows string) {
+			if err := f.pool.QueryRow(t.Context(), `SELECT string_agg(jobs::text, ' ' ORDER BY client) FROM jobs WHERE kind <> $1`, kind).Scan(&rows); err != nil {
+				t.Fatal(err)
+			}
+			return rows
+		}
+		before := others()
+		if job := f.turn(next, nil); job.Client != owner {
+			t.Fatalf("it is the turn of %q", job.Client)
+		}
+		if after := others(); after != before {
+			t.Errorf("%+v makes\n%s of\n%s", next, after, before)
+		}
+	}
+}
