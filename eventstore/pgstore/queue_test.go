@@ -16,7 +16,9 @@ import (
 
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 	"kindred/eventstore/tail"
+	"kindred/postgres/pgtest"
 )
 
 func waits(t testing.TB, q *queue, client, stream string, events, size int) *request {
@@ -280,6 +282,58 @@ func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
 	<-done
 	if n := dials.Load(); n >= int64(len(all)) {
 		t.Errorf("the server is tried %d times for %d that wait", n, len(all))
+	}
+}
+
+// choosy is a guard that refuses one client; of the one behind it, nothing can be found out.
+type choosy struct {
+	*committer
+
+	refused int
+}
+
+func (*choosy) Invalidate() {}
+
+func (g *choosy) Verify(_ context.Context, client id.Client) error {
+	switch client {
+	case "lost":
+		if g.refused++; g.refused == 2 { // alone
+			g.patience = 0
+		}
+		return seal.ErrLost
+	case "away":
+		return errors.New("nobody answers")
+	}
+	return nil
+}
+
+func TestABatchThatIsTakenApartIsAnsweredToItsEnd(t *testing.T) {
+	config := pgtest.New(t).Config().ConnConfig
+	guard := new(atomic.Pointer[Guard])
+	c := &committer{
+		config: config, queue: newQueue(), tail: tail.New(nil, nil, nil), notifier: newNotifier(config), guard: &guarded{guard: guard, replaced: true}, patience: time.Minute,
+	}
+	var choosy Guard = &choosy{committer: c}
+	guard.Store(&choosy)
+	var all []*request
+	for _, client := range []string{"good", "lost", "away", "behind"} {
+		all = append(all, waits(t, c.queue, client, client, 1, 10))
+	}
+	all[0].expected = eventstore.NoStream
+	c.queue.close()
+	c.run()
+	for i, want := range []error{nil, seal.ErrLost, eventstore.ErrUnavailable, eventstore.ErrUnavailable} {
+		a := all[i].answer.Load()
+		if a == nil {
+			t.Errorf("%s waits for ever", all[i].stream)
+			continue
+		}
+		if !errors.Is(a.err, want) || want != nil && !errors.Is(a.err, eventstore.ErrUnavailable) || errors.Is(a.err, seal.ErrLost) != (i == 1) {
+			t.Errorf("%s ends with %v, want %v", all[i].stream, a.err, want)
+		}
+	}
+	if a := all[0].answer.Load(); a == nil || a.appended.Position == "" {
+		t.Errorf("what was good is answered %+v", a)
 	}
 }
 
