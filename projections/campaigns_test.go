@@ -255,6 +255,43 @@ func TestACampaignOfTheYearZeroIsDue(t *testing.T) {
 	}
 }
 
+// From a share of its budget on, a campaign that runs is nearly spent, to the cent.
+func TestWhichCampaignsHaveNearlySpentTheirBudgets(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Campaigns{})
+	spends := func(client id.Client, cents int64, then ...func(id.Campaign) event.Event) id.Campaign {
+		campaign := id.Next[id.Campaign](w.IDs)
+		events := []event.Event{
+			event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{Name: "a", BudgetMinor: 1_000, Currency: "EUR", Audience: "all"}},
+			event.CampaignStarted{Campaign: campaign, StartedAt: time.Now()},
+			event.CampaignSpendRecorded{Campaign: campaign, SpendID: "s", AmountMinor: cents, Currency: "EUR", SpentMinor: cents},
+		}
+		for _, of := range then {
+			events = append(events, of(campaign))
+		}
+		w.Record(client, "campaign-"+string(campaign), events...)
+		return campaign
+	}
+	spends(w.Bolt, 950)
+	spends(w.Acme, 899)
+	want := []id.Campaign{spends(w.Acme, 990), spends(w.Acme, 900)}
+	w.Record(w.Acme, "campaign-"+string(want[0]), event.CampaignSpendRecorded{Campaign: want[0], SpendID: "later", AmountMinor: 1, Currency: "EUR", SpentMinor: 991})
+	spends(w.Acme, 1_000, func(c id.Campaign) event.Event { return event.CampaignCompleted{Campaign: c} })
+	spends(w.Acme, 950, func(c id.Campaign) event.Event { return event.CampaignPaused{Campaign: c} })
+	campaigns := projections.Campaigns{Reader: w.Reader}
+	testkit.Must(campaigns.List(t.Context(), w.Acme, false, nil, readmodel.Page{Limit: 10}))(t) // it has caught up
+	for limit := 1; limit <= 3; limit++ {
+		var got []id.Campaign
+		for _, c := range testkit.Must(campaigns.NearlySpent(t.Context(), w.Acme, .9, limit))(t) {
+			got = append(got, c.ID)
+		}
+		if of := want[:min(limit, len(want))]; !slices.Equal(got, of) {
+			t.Errorf("of %d at most got %v, want %v", limit, got, of)
+		}
+	}
+}
+
 func TestAnErasedUserIsNobodyToTheCampaigns(t *testing.T) {
 	t.Parallel()
 	w := projectionstest.New(t)

@@ -650,6 +650,28 @@ func TestKeysInForceAreNeitherRevokedNorExpired(t *testing.T) {
 			t.Errorf("%d before %q, %v; want %d", n, key, err, want)
 		}
 	}
+	expiring := func(client id.Client, from, to time.Duration, limit int) (found []id.Key) {
+		for _, key := range testkit.Must(keys.Expiring(t.Context(), client, now.Add(from), now.Add(to), limit))(t) {
+			found = append(found, key.ID)
+		}
+		return found
+	}
+	soonest := issue(member, time.Minute)
+	testkit.Must(keys.List(t.Context(), w.Acme, false, everything()))(t) // it has caught up
+	all := append([]id.Key{soonest}, slices.Sorted(slices.Values([]id.Key{first, others, last}))...)
+	for _, c := range []struct {
+		got, want []id.Key
+	}{
+		{expiring(w.Acme, 0, time.Hour, 10), all},
+		{expiring(w.Acme, 0, time.Hour, 2), all[:2]},
+		{expiring(w.Acme, 0, time.Hour-time.Second, 10), all[:1]},
+		{expiring(w.Acme, time.Hour, 2*time.Hour, 10), nil},
+		{expiring(w.Bolt, 0, time.Hour, 10), nil},
+	} {
+		if !slices.Equal(c.got, c.want) {
+			t.Errorf("%s expire, want %s", c.got, c.want)
+		}
+	}
 	for range 2 {
 		if err := keys.NoteUse(t.Context(), w.Acme, last); err != nil {
 			t.Fatal(err)
