@@ -399,11 +399,11 @@ func TestAnEmptyImportIsComplete(t *testing.T) {
 func TestALineThatIsTooLongStaysTooLong(t *testing.T) {
 	w := newFixture(t)
 	just, over := strings.Repeat("x", maxLine), strings.Repeat("y", 10*maxLine)
-	w.receive(t, "cli_a", just+"\n"+over+"\nend")
+	i := w.receive(t, "cli_a", just+"\n"+over+"\nend\n"+over)
 	w.finish(t)
 	got := strings.Split(w.applied["cli_a"], "\n")
-	if len(got) != 3 || got[0] != just || len(got[1]) != maxLine+1 || got[2] != "end" {
-		t.Errorf("applied %.200q", got)
+	if i.Lines != 4 || len(got) != 5 || got[0] != just || len(got[1]) != maxLine+1 || got[2] != "end" || len(got[3]) != maxLine+1 {
+		t.Errorf("applied %.200q of %d lines", got, i.Lines)
 	}
 }
 
