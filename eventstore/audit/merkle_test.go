@@ -127,6 +127,7 @@ func TestEveryProofHoldsAndNoOther(t *testing.T) {
 			refused("nothing of the head that was kept", kept, audit.ErrNoHead, func(p *audit.Proof) { p.FromSize, p.Consistency = nil, nil })
 			if from < size {
 				refused("the older of two heads that were kept", []string{heads[from], heads[size]}, audit.ErrNoHead, func(*audit.Proof) {})
+				refused("the older of them, which is the last", []string{heads[size], heads[from]}, audit.ErrNoHead, func(*audit.Proof) {})
 			}
 			refused("another root", kept, audit.ErrProof, func(p *audit.Proof) { p.Head = signed(client, size, audit.Hash{}) })
 			refused("a root that the head does not say", kept, audit.ErrProof, func(p *audit.Proof) { p.Root = new(audit.Hash) })

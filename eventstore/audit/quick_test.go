@@ -49,7 +49,12 @@ func TestLinesAreAsJSONWritesThem(t *testing.T) {
 func FuzzShownIsWhatTheEnvelopeSays(f *testing.F) {
 	f.Add([]byte(`{"client":"cli_1","version":1,"recorded_at":"2026-01-31T12:00:00.000001Z","actor":"mem_\"1","correlation":"req_1","causation":"evt_1","request":"r","previous":"p"}`))
 	f.Add([]byte(`{"actor":"a","trace":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`))
-	f.Add([]byte(`{"actor":"a","actor":"b"}`))
+	for _, meta := range []string{
+		`{"actor":"a","actor":"b"}`, `["actor":"a"}`, `{"actor":"a"]`, `{"actor"="a"}`, `{"actor":"a";"version":1}`, `{"actor":"a","version":"1"}`,
+		`{"actor":"a","recorded_at":"today"}`, `{"actor":"a","version":}`,
+	} {
+		f.Add([]byte(meta))
+	}
 	f.Add([]byte(`{"Actor":"a","version":"1"}`))
 	f.Add([]byte(`{"actor":1,"version":1}`))
 	f.Add([]byte(`{"version":1,}`))

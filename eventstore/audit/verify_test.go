@@ -36,8 +36,12 @@ func TestLineEndsAreNoPartOfAnExport(t *testing.T) {
 	if found := find(export); len(found) > 0 {
 		t.Errorf("%v", found)
 	}
-	if found := find(bytes.Replace(export, []byte(`"ordinal":1`), []byte(`"ordinal":7`), 1)); len(found) == 0 || found[0].Line != 4 {
+	if found := find(bytes.Replace(export, []byte(`"ordinal":1`), []byte(`"ordinal":7`), 1)); len(found) == 0 || found[0].Line != 4 || found[0].Ordinal != 7 || found[0].Event == "" {
 		t.Errorf("what is wrong in line 4: %v", found)
+	}
+	long := slices.Concat([]byte("\n"), bytes.Repeat([]byte("x"), 5<<20))
+	if _, err := audit.Verify(bytes.NewReader(long), keys, nil, nil); err == nil || !strings.Contains(err.Error(), "line 2: longer than the 4 MiB") {
+		t.Errorf("of a line that is too long it says %v", err)
 	}
 }
 
@@ -143,13 +147,17 @@ func TestEachRuleFindsAloneWhatBreaksIt(t *testing.T) {
 	replaced := func(old, by string) func(f *forged) (string, []string) {
 		return func(f *forged) (string, []string) { return strings.Replace(ends(f), old, by, 1), nil }
 	}
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		found  string // "": it is genuine
 		export func(f *forged) (export string, kept []string)
 	}{
 		"nothing": {"", func(f *forged) (string, []string) {
 			return ends(f), []string{f.head(f.client, 2), f.head(f.client, 4)}
 		}},
+		"nothing, in a long line": {"", after(func(f *forged) {
+			f.events[2].Data = `{"a":"` + strings.Repeat("x", 200_000) + `"}`
+			f.rehash(2)
+		})},
 		"an ordinal":         {"out of order: 1 comes next", after(func(f *forged) { f.events[1].Ordinal = new(int64(7)) })},
 		"a hash":             {"its hash is another", after(func(f *forged) { f.events[1].Hash = audit.Hash{} })},
 		"an actor":           {shown, after(func(f *forged) { f.events[1].Actor = "mem_2" })},
@@ -158,6 +166,10 @@ func TestEachRuleFindsAloneWhatBreaksIt(t *testing.T) {
 		"a cause":            {shown, after(func(f *forged) { f.events[1].Causation = f.events[0].ID })},
 		"a correlation":      {shown, after(func(f *forged) { f.events[1].Correlation = "" })},
 		"a text that quotes": {shown, after(func(f *forged) { f.events[1].Actor, f.events[1].Correlation = `mem_1","correlation":"req_1`, "" })},
+		"a text that escapes": {shown, after(func(f *forged) {
+			f.events[2].Actor, f.events[2].Meta = `mem_\u0031`, strings.Replace(f.events[2].Meta, "mem_1", `mem_\u0031`, 1)
+			f.rehash(2)
+		})},
 		"a client's event in another's history": {shown, after(func(f *forged) {
 			f.events[2].Meta = strings.Replace(f.events[2].Meta, string(f.client), string(stranger), 1)
 			f.rehash(2)
@@ -187,6 +199,7 @@ func TestEachRuleFindsAloneWhatBreaksIt(t *testing.T) {
 		}},
 		"a field that is unknown":      {"is not of an event", replaced(`"actor":`, `"Actor":"mem_2","actor":`)},
 		"a field that is there twice":  {"is there twice", replaced(`"actor":`, `"actor":"mem_2","actor":`)},
+		"a number that is a text":      {"no line of an export", replaced(`"version":1`, `"version":"1"`)},
 		"a head beside something else": {"it is a signed head and an event", replaced(`{"head":`, `{"ordinal":null,"head":`)},
 		"no head":                      {"does not end with a signed head", func(f *forged) (string, []string) { return f.lines(), nil }},
 		"a head before an event": {"does not end with a signed head", func(f *forged) (string, []string) {
@@ -204,16 +217,23 @@ func TestEachRuleFindsAloneWhatBreaksIt(t *testing.T) {
 		}},
 		"a kept head of others":  {"the head kept of", func(f *forged) (string, []string) { return ends(f), []string{forge(f.t).as(f.client)} }},
 		"a kept head of another": {"the head that was kept is of", func(f *forged) (string, []string) { return ends(f), []string{f.head(stranger, 4)} }},
-	} {
+	}
+	for _, number := range []string{"ordinal", "version", "revision"} {
+		test := tests["a field that is there twice"]
+		test.export = replaced(`"`+number+`":`, `"`+number+`":7,"`+number+`":`)
+		tests["a number that is there twice: "+number] = test
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := forge(t)
 			export, kept := test.export(f)
 			var found []audit.Finding
-			if _, err := audit.Verify(strings.NewReader(export), f.keys, kept, func(f audit.Finding) { found = append(found, f) }); err != nil {
-				t.Fatal(err)
+			verified, err := audit.Verify(strings.NewReader(export), f.keys, kept, func(f audit.Finding) { found = append(found, f) })
+			if err != nil || verified.Findings != int64(len(found)) {
+				t.Fatalf("%d are counted of %v, %v", verified.Findings, found, err)
 			}
-			if test.found == "" && len(found) > 0 {
-				t.Errorf("found %v", found)
+			if n := int64(len(f.events)); test.found == "" && (len(found) > 0 || verified.Events != n || verified.Head.Size != n || verified.Client != f.client) {
+				t.Errorf("found %v in %+v", found, verified)
 			}
 			if test.found != "" && (len(found) == 0 || !slices.ContainsFunc(found, func(f audit.Finding) bool { return strings.Contains(f.What, test.found) })) {
 				t.Errorf("found %v, and not %q", found, test.found)
