@@ -84,7 +84,7 @@ func Parse(text string, scope Scope) (*Rule, error) {
 		return nil, err
 	}
 	source := ast.Copy(parsed.NativeRep())
-	doubles(parsed.NativeRep().Expr())
+	asChecked(parsed.NativeRep().Expr())
 	checked, issues := env.Check(parsed)
 	if err := firstOf(text, issues); err != nil {
 		return nil, err
@@ -132,13 +132,19 @@ func hyphened(text string, wrong *Error) bool {
 	return at > 0 && at < len(line) && line[at] == '-' && unicode.IsLetter(line[at-1])
 }
 
-// doubles makes doubles of whole numbers, as all numbers of JSON are: to the checker 1 is none, and is
-// not to be compared with 0.5. An index stays what it is.
-func doubles(of ast.Expr) {
+// asChecked writes a rule as the checker is to see it. It makes doubles of whole numbers, as all numbers of
+// JSON are: to the checker 1 is none, and is not to be compared with 0.5. An index stays what it is. And it
+// makes o.x of o["x"]: to the checker the one is anything, and the other of the first type that fits what it
+// is added to, which is bytes.
+func asChecked(of ast.Expr) {
 	index := map[int64]bool{}
 	ast.PostOrderVisit(of, ast.NewExprVisitor(func(e ast.Expr) {
-		if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.Index {
-			index[e.AsCall().Args()[1].ID()] = true
+		if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.Index {
+			return
+		}
+		index[e.AsCall().Args()[1].ID()] = true
+		if up, name := step(e); name != "" {
+			e.SetKindCase(ast.NewExprFactory().NewSelect(e.ID(), up, name))
 		}
 	}))
 	ast.PostOrderVisit(of, ast.NewExprVisitor(func(e ast.Expr) {
@@ -185,6 +191,7 @@ var misread = []wording{
 	{regexp.MustCompile(`^iteration variable overwrites accumulator variable`), "The elements take another name in exists and all"},
 	{regexp.MustCompile(`^undeclared reference to '(?i:true|false)'.*`), "It is written true and false"},
 	{regexp.MustCompile(`^undeclared reference to ('.*?').*`), "A rule knows nothing of the name $1"},
+	{regexp.MustCompile(`^type '.*' does not support field selection.*`), "Only an object has members"},
 	{regexp.MustCompile(`^found no matching overload for '_%_' .*`), "There is no function % here"},
 }
 

@@ -29,6 +29,7 @@ func TestWhatIsNoRuleIsRefusedInWords(t *testing.T) {
 		`traits.a - b > 1`:                                  "line 1, column 12: A rule knows nothing of the name 'b'.",
 		`"a" in 3`:                                          "line 1, column 5: There is no 'in' applied to '(text, number)'.",
 		`traits.a == 9223372036854775808`:                   "line 1, column 13: A whole number has 18 digits at most: write a longer one with a point, such as 9223372036854775808.0.",
+		`[1]["x"] == 1`:                                     "line 1, column 4: Only an object has members.",
 		`has(traits)`:                                       `line 1, column 5: A member stands in has: has(traits.home.city), or has(traits["odd name"]).`,
 		`traits.l.exists(__result__, __result__ == 1)`:      "line 1, column 17: The elements take another name in exists and all.",
 		strings.Repeat("traits.a + ", 60) + "1 > 2":         "line 1, column 1: A rule nests 48 deep at most, and a sum as often as it has parts.",

@@ -51,6 +51,8 @@ func TestARuleJudges(t *testing.T) {
 		`traits.age == 33 && traits.age == 33.0 && traits.age >= 33`:        rule.True,
 		`traits.age / 2 > 16.4 && traits.age - 3 == 30 && -traits.age < 0`:  rule.True,
 		`traits["odd name"] == 1`:                                           rule.True,
+		`traits.home["city"] + traits.plan == "Berlinpro"`:                  rule.True,
+		`traits.home["lat"] + traits.home["lon"] > 65.9`:                    rule.True,
 		`traits.likes[0] == "jazz"`:                                         rule.True,
 		`traits.likes[7] == "jazz"`:                                         rule.Unknown,
 		`["jazz"] == traits.likes`:                                          rule.False,
