@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,9 +41,9 @@ type Options struct {
 }
 
 // Open opens a pool on url and makes sure that the database answers. Statements
-// are prepared once per connection and cached; connecting takes at most 5 s, and a
-// transaction that idles for 60 s is ended by the server. Deadlines of statements
-// are the callers', through their contexts.
+// are prepared once per connection and cached; connecting takes at most 5 s, of which
+// each server in url has its share, and a transaction that idles for 60 s is ended by the
+// server. Deadlines of statements are the callers', through their contexts.
 //
 // Of several servers in url, and of one, only a primary is used: what was just
 // written must be read. A connection whose server takes no writes any more is closed.
@@ -88,7 +89,7 @@ func Connect(ctx context.Context, url, appName string) (*pgx.Conn, error) {
 }
 
 func configure(config *pgx.ConnConfig, appName string) {
-	config.ConnectTimeout = connectTimeout
+	config.ConnectTimeout = connectTimeout / time.Duration(hosts(config)) // which is for each of them
 	settings := Settings{
 		"idle_in_transaction_session_timeout": idleInTxTimeout,
 		"random_page_cost":                    randomPageCost,
@@ -112,6 +113,15 @@ func configure(config *pgx.ConnConfig, appName string) {
 	config.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != readOnlyTransaction && (onError == nil || onError(conn, err))
 	}
+}
+
+// hosts counts the servers that config names.
+func hosts(config *pgx.ConnConfig) int {
+	all := map[string]bool{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))): true}
+	for _, other := range config.Fallbacks { // some are the same server without TLS
+		all[net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port)))] = true
+	}
+	return len(all)
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -493,6 +494,26 @@ func TestADeadServerIsUnavailable(t *testing.T) {
 		t.Errorf("the log has %d events, want 2", n)
 	}
 	wantSound(t, pool)
+}
+
+// A primary that vanishes without a word, as its machine may, is passed over in time for an
+// append: that takes less than connecting may.
+func TestAServerThatIsSilentHidesNoOther(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	behind, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := behind.Query()
+	query.Set("host", "127.0.0.1,"+query.Get("host"))
+	query.Set("port", fmt.Sprint(silent.Addr().(*net.TCPAddr).Port, ",", query.Get("port")))
+	behind.RawQuery = query.Encode()
+	mustAppend(t, open(t, connect(t, behind.String())), newStream(), eventstore.NoStream)
 }
 
 func TestAnAppendWhoseAnswerIsLostLandsOnce(t *testing.T) {
