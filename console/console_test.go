@@ -359,6 +359,64 @@ func TestAPageWhoseTokenEndsIsMadeAgain(t *testing.T) {
 	}
 }
 
+// Who sends a form to a sandbox that is deleted just then, or was before, is told so, and stays signed in to the client beside
+// it, which the form does not reach.
+func TestAFormOfASandboxThatWasDeletedSignsNobodyOut(t *testing.T) {
+	t.Parallel()
+	const gone = "The sandbox was deleted"
+	for what, c := range map[string]struct {
+		method, path, form string
+		before             bool // it was deleted before the form was sent
+		status             int
+		says               string
+	}{
+		"a form while it is deleted":      {"POST", "users", "external_id=ann&key=cli_2.KEY", false, 410, gone},
+		"a form after it was deleted":     {"POST", "users", "external_id=ann&key=cli_2.KEY", true, 410, gone},
+		"a form without a key":            {"POST", "campaigns/cam_1", "status=running", true, 410, gone},
+		"a form of the client beside it":  {"POST", "users", "external_id=ann&key=cli_1.KEY", true, 303, ""},
+		"a page of what was in it":        {"GET", "campaigns/cam_1", "", true, 410, gone},
+		"a page that the client has, too": {"GET", "campaigns", "", true, 200, "The sandbox that was open is not there any more. This is Acme."},
+		"that its sender signs out":       {"POST", "sign-out", "", true, 303, ""},
+	} {
+		deleted, reached := c.before, false
+		live := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+			"/api/v1/users": kindred.User{ID: "usr_1"}, "/api/v1/campaigns/cam_1": refusal{Status: http.StatusNotFound, Code: "campaign_unknown"},
+		})
+		world := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			switch signs, inside := r.URL.Path == "/auth/sessions/token", bytes.Contains(asked, []byte("cli_2")); {
+			case signs && inside && !deleted:
+				made{r.URL.Path: kindred.LoggedIn{Client: kindred.ClientName{ID: "cli_2"}, Token: "e30.eyJhdWQiOiJjbGlfMiJ9.x"}}.ServeHTTP(w, r)
+			case signs && inside:
+				made{r.URL.Path: refusal{Status: http.StatusForbidden, Code: "other_client"}}.ServeHTTP(w, r)
+			case !deleted:
+				deleted = true
+				made{r.URL.Path: refusal{Status: http.StatusUnauthorized, Code: "invalid_token"}}.ServeHTTP(w, r)
+			default:
+				reached = reached || !signs && r.Method == http.MethodPost
+				live.ServeHTTP(w, r)
+			}
+		})
+		r := httptest.NewRequest(c.method, Path+c.path, strings.NewReader(c.form))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		r.AddCookie(&http.Cookie{Name: sandboxCookie, Value: "cli_2"})
+		w := httptest.NewRecorder()
+		pagesOf(t).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) || reached != (c.status == http.StatusSeeOther && c.path == "users") {
+			t.Errorf("%s: %d, and the client is reached: %v: %s", what, w.Code, reached, w.Body)
+		}
+		for _, set := range cookies(w) {
+			if set.Name == "__Host-kindred" && c.path != "sign-out" {
+				t.Errorf("%s signs out: %v", what, set)
+			}
+		}
+	}
+}
+
 // An endpoint may be deleted after it was listed: the page shows the others.
 func TestAnEndpointThatIsGoneMeanwhileIsNotShown(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ import (
 // page is one request for a page by somebody who is signed in.
 type page struct {
 	home bool // of the client that was signed in to, whatever sandbox is open
+	gone bool // the sandbox that was open is not there any more: this is of the client beside it
 	*Console
 	w     http.ResponseWriter
 	r     *http.Request
@@ -183,8 +184,9 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 			}
 		}
 		p, err := s.serve(w, r, do) //nolint:contextcheck // a page has its request's
-		if err != nil && p.token != "" && r.Method == http.MethodGet && problemOf(err).Status == http.StatusUnauthorized {
-			// A new password has ended the token, or a sandbox that was deleted: the session may go on.
+		if err != nil && p.token != "" && problemOf(err).Status == http.StatusUnauthorized {
+			// A new password has ended the token, or a sandbox that was deleted: the session may go on. What was sent took no
+			// effect.
 			p, err = s.serve(w, r, do) //nolint:contextcheck // as above
 		}
 		if err != nil {
@@ -210,10 +212,18 @@ func (s *Console) serve(w http.ResponseWriter, r *http.Request, do func(*page) e
 // errOfAnother: a form was shown for another client than the one that its sender is in by now.
 var errOfAnother = errors.New("the form is of another client")
 
+// errGone: the sandbox that a form is of was deleted.
+var errGone = errors.New("the sandbox of the form was deleted")
+
 // ofThisClient refuses a form whose key is of another client, or of another sandbox: in another tab its sender has signed
 // in elsewhere, or left the sandbox. The paths of most forms name what they change by an id, and that no other client has.
 func (p *page) ofThisClient(key string) error {
-	if client, _, found := strings.Cut(key, "."); found && client != p.who.Client {
+	switch client, _, found := strings.Cut(key, "."); {
+	case found && client == p.who.Client:
+		return nil
+	case p.gone && p.r.Method == http.MethodPost && p.r.URL.Path != Path+"sign-out":
+		return errGone
+	case found:
 		return errOfAnother
 	}
 	return nil
@@ -223,7 +233,10 @@ func (p *page) ofThisClient(key string) error {
 // was typed is kept, but for a form of a sandbox, which would be sent to what is live.
 func (p *page) fail(err error) {
 	what := problemOf(err)
-	if errors.Is(err, errOfAnother) {
+	switch {
+	case errors.Is(err, errGone), p.gone && what.Status == http.StatusNotFound:
+		what = &Problem{Status: http.StatusGone, Title: say("problem.the_sandbox_was_deleted"), Detail: say("problem.what_was_in_it", p.who.ClientName)}
+	case errors.Is(err, errOfAnother):
 		what = &Problem{Status: http.StatusConflict, Title: say("problem.this_form_is_of"), Detail: say("problem.go_back_there"), Again: p.typed()}
 	}
 	if what.Status != http.StatusUnauthorized && !errors.Is(err, errSignedOut) {
@@ -271,7 +284,11 @@ func (p *page) typed() url.Values {
 
 // show answers with a page.
 func (p *page) show(name, section, title string, data any) error {
-	p.write(http.StatusOK, name, view{Title: title, Section: section, Notice: notices[p.r.URL.Query().Get("done")], Data: data})
+	notice := notices[p.r.URL.Query().Get("done")]
+	if p.gone {
+		notice = say("problem.you_are_out_of_it", p.who.ClientName)
+	}
+	p.write(http.StatusOK, name, view{Title: title, Section: section, Notice: notice, Data: data})
 	return nil
 }
 

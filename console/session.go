@@ -71,6 +71,7 @@ func (p *page) identify() error {
 	in, err := anybody.Authentication.GetSessionToken(p.r.Context(), asking)
 	if refused := (*kindred.Error)(nil); asking.ClientID != nil && errors.As(err, &refused) && refused.Code == kindred.CodeOtherClient {
 		p.leaveSandbox() // it was deleted, or another's
+		p.gone = true
 		asking.ClientID = nil
 		in, err = anybody.Authentication.GetSessionToken(p.r.Context(), asking)
 	}
