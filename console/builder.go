@@ -39,17 +39,18 @@ type builder struct {
 type line struct {
 	Trait, Comparison, Value string
 	Keys                     []string // of the trait, where some of them hold dots
+	Wrong                    string   // what it compares the trait with that the trait is not
 }
 
 // build is the builder of a page whose rule stands in the field back, and the rule that
-// was built; "": none was.
+// was built; "": none was, or a line of it is refused.
 func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builder, rule string, err error) {
 	asked := p.r.URL.Query()
 	b = builder{Action: action, Back: back, Comparisons: comparisons(), Lines: make([]line, builtLines), Open: asked.Get("built") != ""}
-	types := map[string]kindred.TraitType{}
+	known := map[string]kindred.Trait{}
 	if schema != nil {
 		for _, t := range schema.Traits {
-			types[t.Path] = t.Type
+			known[t.Path] = t
 			if len(b.Traits) < allOf && t.Reason == nil {
 				b.Traits = append(b.Traits, t)
 			}
@@ -66,12 +67,48 @@ func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builde
 		if l.Trait == "" {
 			continue
 		}
+		if l.Wrong = l.unlike(known[l.Trait]); l.Wrong != "" {
+			p.refused = problemOf(invalid("built", l.Wrong))
+		}
 		if l.Keys, err = p.dotted(l.Trait); err != nil {
 			return b, "", err
 		}
-		parts = append(parts, l.rule(types[l.Trait]))
+		parts = append(parts, l.rule(known[l.Trait].Type))
+	}
+	if p.refused.Field("built") != "" {
+		return b, "", nil
 	}
 	return b, strings.Join(parts, " && "), nil
+}
+
+// spans are how a time that goes back from now is written.
+var spans = regexp.MustCompile(`^\d+[mhdw]$`)
+
+// unlike says why a line compares a trait with what it is not, as far as that was learnt; "" where it does not. A rule that is
+// written as text is warned of the same, in words of rules.
+func (l line) unlike(t kindred.Trait) string {
+	kind := t.Type
+	if t.Format != nil { // its values are texts that spell it
+		kind = ""
+	}
+	ordered := l.Comparison == "over" || l.Comparison == "under"
+	switch {
+	case l.Comparison == "there":
+	case l.Comparison == "within":
+		if kind == kindred.TraitTypeNumber || kind == kindred.TraitTypeBool || kind == kindred.TraitTypeSet {
+			return say("builder.holds_no_times", l.Trait)
+		}
+		if !spans.MatchString(l.Value) {
+			return say("builder.write_a_span")
+		}
+	case kind == kindred.TraitTypeNumber && (l.Comparison == "has" || !isNumber(l.Value)):
+		return say("builder.is_a_number", l.Trait)
+	case kind == kindred.TraitTypeBool && (ordered || l.Comparison == "has" || l.Value != "true" && l.Value != "false"):
+		return say("builder.is_true_or_false", l.Trait)
+	case kind == kindred.TraitTypeSet && l.Comparison != "has":
+		return say("builder.is_a_list", l.Trait)
+	}
+	return ""
 }
 
 // mostDots bounds the dots of a path whose keys are asked for, by a preview for each way to read it.
@@ -128,15 +165,11 @@ func (l line) rule(kind kindred.TraitType) string {
 		keys = strings.Split(l.Trait, ".")
 	}
 	at := reference(keys)
-	text, number := quoted(l.Value), l.Value
-	if amounts.MatchString(number) {
-		number = strings.ReplaceAll(number, ",", "") // of thousands
-	}
+	text := quoted(l.Value)
 	value := text
-	_, beyond := strconv.ParseFloat(number, 64)
 	switch {
-	case (kind == kindred.TraitTypeNumber || kind == "") && plainNumber.MatchString(number) && beyond == nil:
-		if value = number; len(strings.TrimLeft(value, "-")) > 18 && !strings.Contains(value, ".") {
+	case (kind == kindred.TraitTypeNumber || kind == "") && isNumber(l.Value):
+		if value = withoutCommas(l.Value); len(strings.TrimLeft(value, "-")) > 18 && !strings.Contains(value, ".") {
 			value += ".0" // as rules take whole numbers of more digits
 		}
 	case kind == kindred.TraitTypeBool && (l.Value == "true" || l.Value == "false"):
@@ -160,6 +193,20 @@ func (l line) rule(kind kindred.TraitType) string {
 		return "has(" + at + ")"
 	}
 	return at + " == " + value
+}
+
+// withoutCommas is a number without those of its thousands.
+func withoutCommas(number string) string {
+	if amounts.MatchString(number) {
+		return strings.ReplaceAll(number, ",", "")
+	}
+	return number
+}
+
+// isNumber says whether a text is a number of rules.
+func isNumber(text string) bool {
+	_, beyond := strconv.ParseFloat(withoutCommas(text), 64)
+	return beyond == nil && plainNumber.MatchString(withoutCommas(text))
 }
 
 // plainNumber is how numbers are written in rules.

@@ -425,6 +425,7 @@ func goldenPages() map[string]golden {
 		"campaigns-comma":    {"campaigns", full("Acme"), "campaigns", "key=KEY&name=Spring&budget_minor=10%2C50&currency=EUR&cluster_ids=clu_1&starts_at=2026-12-01T08:00&frequency_cap=3"},
 		"campaign-cancel":    {"campaign", full("Acme"), "campaigns/cam_1", "status=cancelled&confirm=another"},
 		"segment-retire":     {"segment", full("Acme"), "segments/seg_1/retire", "confirm=another"},
+		"users-built-amiss":  {"users", full("Acme"), "users?built=1&trait=age&comparison=over&value=abc&trait=plan&comparison=is&value=pro", ""},
 		"segments-built":     {"segments", full("Acme"), "segments?built=1&trait=age&comparison=over&value=30", ""},
 		"segments-preview":   {"segments", full("Acme"), "segments?rule=traits.age+%3E+30&preview=1", ""},
 		"segments-asked":     {"segments", full("Acme"), "segments?rule=traits.age+%3E+30", ""},

@@ -404,10 +404,7 @@ func (p *page) whole(name string) (*int64, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // nothing was given
 	}
-	if amounts.MatchString(text) {
-		text = strings.ReplaceAll(text, ",", "")
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
+	n, err := strconv.ParseInt(withoutCommas(text), 10, 64)
 	const most = 1e12 // days of which are seconds still, which the API bounds
 	if err != nil || n < -most || n > most {
 		return nil, invalid(name, say("problem.this_must_be_a"))

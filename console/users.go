@@ -46,7 +46,10 @@ func (p *page) showUsers(preview *kindred.ImportPreview) error {
 		return err
 	}
 	params.Filter = cmp.Or(built, strings.TrimSpace(asked.Get("filter")))
-	found, err := p.api.Users.ListPage(p.r.Context(), params)
+	found := &kindred.UserList{}
+	if p.refused.Field("built") == "" {
+		found, err = p.api.Users.ListPage(p.r.Context(), params)
+	}
 	if err != nil {
 		refused := problemOf(err)
 		if wrong := refused.Field("external_id"); wrong != "" {

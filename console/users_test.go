@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +56,50 @@ func TestAUserIsFoundByAnOwnIDThatBeginsLikeThoseOfTheService(t *testing.T) {
 		rendered(t, pagesOf(t), api, http.MethodGet, "traits?path=age&try=1&who="+who, "")
 		if asked != want {
 			t.Errorf("%s is tried on %q, not %q", who, asked, want)
+		}
+	}
+}
+
+// What a trait is not compared with is said at its line, and in the words that the builder has.
+func TestABuilderSaysAtALineWhatItComparesAmiss(t *testing.T) {
+	t.Parallel()
+	schema := kindred.TraitSchema{Traits: []kindred.Trait{
+		{Path: "age", Type: kindred.TraitTypeNumber},
+		{Path: "pays", Type: kindred.TraitTypeNumber, Format: new("number_comma")},
+		{Path: "plan", Type: kindred.TraitTypeCategory},
+		{Path: "news", Type: kindred.TraitTypeBool},
+		{Path: "likes", Type: kindred.TraitTypeSet},
+		{Path: "born", Type: kindred.TraitTypeDate},
+	}}
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/traits": schema})
+	pages := pagesOf(t)
+	for _, c := range []struct{ trait, comparison, value, says string }{
+		{"age", "over", "abc", "is a number"},
+		{"age", "is", "", "is a number"},
+		{"age", "has", "30", "is a number"},
+		{"age", "within", "30d", "holds no times"},
+		{"age", "over", "1,300.5", ""},
+		{"pays", "is", "1,5", ""},
+		{"plan", "over", "a", ""},
+		{"plan", "is", "30", ""},
+		{"plan", "has", "p", ""},
+		{"news", "is", "yes", "is true or false"},
+		{"news", "over", "true", "is true or false"},
+		{"news", "not", "true", ""},
+		{"likes", "is", "jazz", "is a list"},
+		{"likes", "has", "jazz", ""},
+		{"likes", "there", "", ""},
+		{"born", "within", "30 days", "Write a span"},
+		{"born", "within", "30d", ""},
+		{"unknown", "over", "abc", ""},
+	} {
+		for _, at := range []string{"segments", "users"} {
+			page := rendered(t, pages, world, http.MethodGet, at+"?built=1&trait=plan&comparison=is&value=pro&trait="+c.trait+"&comparison="+c.comparison+"&value="+url.QueryEscape(c.value), "")
+			_, line, _ := strings.Cut(page, `id="built-1">`)
+			line, _, _ = strings.Cut(line, "<")
+			if !strings.Contains(line, c.says) || (line == "") != (c.says == "") || strings.HasPrefix(page, "422 ") != (c.says != "") || strings.Contains(page, "traits.plan == &#34;pro&#34; &amp;&amp; ") != (c.says == "") {
+				t.Errorf("%s: %s %s %q is told %q: %s", at, c.trait, c.comparison, c.value, line, page)
+			}
 		}
 	}
 }
