@@ -67,7 +67,9 @@ type App struct {
 
 const (
 	// limit: requests | a statement that reads, in the database | {readWithin} | 503 `read_too_slow`
-	readWithin      = 5 * time.Second // a statement that only reads, for a request
+	readWithin = 5 * time.Second // a statement that only reads, for a request
+	// limit: models | a query of a model, answer included | {answerWithin}
+	answerWithin    = 30 * time.Second
 	giveBackTimeout = 2 * time.Second
 )
 

@@ -95,7 +95,7 @@ func (w *web) run(ctx context.Context, group *errgroup.Group, logger *slog.Logge
 
 // Reader reads the read models.
 func (a *App) Reader() readmodel.Reader {
-	return readmodel.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault, Judging: a.judging}
+	return readmodel.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault, Judging: a.judging, Within: answerWithin}
 }
 
 func (a *App) revocations() projections.Revocations {

@@ -292,6 +292,8 @@ ORDER BY e.position`
 // of the log, as far as the model has come, and the clients whose part stands still
 // meanwhile. Users are named by their usr_… ids.
 func (m PublicEvents) Next(ctx context.Context, after eventstore.Position, limit int) (found []PublicEvent, stopped []id.Client, err error) {
+	ctx, cancel := m.Bounded(ctx)
+	defer cancel()
 	rows, err := m.Pool.Query(ctx, nextPublic, string(after), limit)
 	if err != nil {
 		return nil, nil, err
@@ -314,6 +316,8 @@ func (m PublicEvents) Next(ctx context.Context, after eventstore.Position, limit
 
 // End is how far the model has come.
 func (m PublicEvents) End(ctx context.Context) (at eventstore.Position, err error) {
+	ctx, cancel := m.Bounded(ctx)
+	defer cancel()
 	err = m.Pool.QueryRow(ctx, `SELECT coalesce((SELECT position FROM checkpoints WHERE name = $1), '')`, projector.ID(m)).Scan(&at)
 	return at, err
 }

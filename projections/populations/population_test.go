@@ -3,10 +3,12 @@ package populations_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -131,6 +133,32 @@ func TestChangesThatCannotBeReadLeaveThePopulationInMemory(t *testing.T) {
 	}
 	if after, _ := c.populations.InMemory(c.Acme); after != before {
 		t.Error("everyone was read again")
+	}
+}
+
+// A statement that gets no answer, as from a server whose machine has vanished, keeps a
+// population from those who come later for as long as one statement may take.
+func TestAStatementWithoutAnAnswerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 20)
+	tx, err := c.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE users`); err != nil {
+		t.Fatal(err)
+	}
+	c.populations.Users.Within = 50 * time.Millisecond
+	if _, err := c.populations.Build(t.Context(), c.Acme); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it is read although nobody answers: %v", err)
+	}
+	c.populations.Users.Within = testkit.Patience()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if users, err := c.populations.Build(t.Context(), c.Acme); err != nil || users != 20 {
+		t.Errorf("%d users, %v", users, err)
 	}
 }
 

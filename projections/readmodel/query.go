@@ -35,6 +35,8 @@ SELECT fresh.reached, fresh.head, fresh.quarantined, q.*
 FROM fresh LEFT JOIN (SELECT true AS present, p.* FROM (` + sql + `) p) q ON true`
 	args = append([]any{string(client)}, args...)
 	reader := projector.Reader{Of: of, Progress: r.Progress, AtOnce: r.AtOnce, Client: client}
+	ctx, cancel := r.Bounded(ctx)
+	defer cancel()
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
 		at, found, err = freshRows(ctx, r, sql, args, fields, size)
 		return at, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,8 +32,19 @@ type Reader struct {
 	// wait (fault.Fault.Soon): it is for requests that the edge repeats. Else queries
 	// wait themselves.
 	AtOnce bool
+	// Within bounds each query: its connection may have fallen silent, as when the server's
+	// machine vanishes, and the caller's context may last. 0: it does not.
+	Within time.Duration
 	// Judging are the places of the process in which users are judged.
 	Judging Judging
+}
+
+// Bounded is ctx for one query.
+func (r Reader) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Within == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, r.Within)
 }
 
 // Page asks for a part of a list, in order of creation.
