@@ -64,6 +64,10 @@ const (
 	endingsPause = time.Second // in which ends of deliveries gather for company
 	failingPause = 5 * time.Second
 	longestRest  = 2 * time.Second // of a policy that fails, unless its pause is longer
+	// A server that vanishes says nothing: without a bound each policy would keep a connection of
+	// the pool that writes share, until none is left.
+	// limit: commands | a round of a policy | {roundTimeout}
+	roundTimeout = time.Minute
 )
 
 // Wants says which events a policy answers; the projector passes over the others.
@@ -138,6 +142,8 @@ func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration
 
 func try(ctx context.Context, work func(context.Context) (more bool, err error)) (more bool, err error) {
 	defer panics.Catch(&err)
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
 	return work(ctx)
 }
 

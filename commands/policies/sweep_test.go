@@ -34,3 +34,24 @@ func TestAPolicyThatGoesOnFailingDoesNotFillTheLog(t *testing.T) {
 		}
 	})
 }
+
+// A server that vanishes says nothing to whoever waits for it.
+func TestAPolicyThatGetsNoAnswerTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &Policies{Logger: slog.New(slog.DiscardHandler)}
+		ctx, stop := context.WithTimeout(t.Context(), 2*roundTimeout)
+		defer stop()
+		rounds := 0
+		p.sweep(ctx, "matching", matchPause, func(ctx context.Context) (bool, error) {
+			if rounds++; rounds > 1 {
+				stop()
+				return false, nil
+			}
+			<-ctx.Done()
+			return false, ctx.Err()
+		})
+		if rounds != 2 {
+			t.Errorf("%d rounds", rounds)
+		}
+	})
+}
