@@ -27,7 +27,10 @@ const (
 	statementCache  = 512 // of a connection, as pgx has it; it cannot do without
 	connectTimeout  = 5 * time.Second
 	idleInTxTimeout = "60s"
-	randomPageCost  = "1.1" // no disk has to turn: a page of a list is read along its index, not sorted
+	// closeTimeout bounds how long a connection of a pool is listened to once it is given up. It
+	// keeps its place in the pool until then: for 15 s, if it were for pgx.
+	closeTimeout   = 2 * time.Second
+	randomPageCost = "1.1" // no disk has to turn: a page of a list is read along its index, not sorted
 )
 
 // Options are what callers of [Open] may differ in. The zero value is the default.
@@ -64,6 +67,10 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	if o.StatementTimeout > 0 {
 		Set(config.ConnConfig, Settings{"statement_timeout": strconv.FormatInt(o.StatementTimeout.Milliseconds(), 10)})
 	}
+	config.BeforeClose = func(conn *pgx.Conn) {
+		silent := conn.PgConn().Conn()
+		time.AfterFunc(closeTimeout, func() { _ = silent.Close() }) // mostly it is closed by then
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -90,6 +97,12 @@ func Connect(ctx context.Context, url, appName string) (*pgx.Conn, error) {
 
 func configure(config *pgx.ConnConfig, appName string) {
 	config.ConnectTimeout = connectTimeout / time.Duration(hosts(config)) // which is for each of them
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, config.ConnectTimeout) // also to have a statement cancelled
+		defer cancel()
+		return dial(ctx, network, address)
+	}
 	settings := Settings{
 		"idle_in_transaction_session_timeout": idleInTxTimeout,
 		"random_page_cost":                    randomPageCost,

@@ -3,11 +3,15 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
@@ -122,5 +126,42 @@ func TestAStatementThatTakesTooLongIsEnded(t *testing.T) {
 	var ended *pgconn.PgError
 	if _, err := pool.Exec(t.Context(), `SELECT pg_sleep(600)`); !errors.As(err, &ended) || ended.Code != "57014" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A server whose machine vanishes says nothing, and one that takes its place can be reached:
+// for that a pool has room soon after it has given up a statement.
+func TestAConnectionThatFallsSilentSoonLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	pool, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	config := pool.Config()
+	dial, vanished, first := config.ConnConfig.DialFunc, atomic.Bool{}, sync.Once{}
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		first.Do(func() { conn = deaf{conn, &vanished} })
+		return conn, err
+	}
+	silent, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if err := silent.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	vanished.Store(true)
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := silent.Ping(soon); err == nil {
+		t.Fatal("who has vanished answers")
+	}
+	within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := silent.Ping(within); err != nil {
+		t.Error(err)
 	}
 }
