@@ -294,7 +294,7 @@ func TestWhatNeedsAttentionIsWhatNothingHasFollowed(t *testing.T) {
 	}
 	w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, followed)), slices.Concat(
 		drift(before, "was drifting", "major"), []event.Event{event.ClusteringRequested{Run: again, Layer: followed.Layer, TraitPaths: []string{"age"}}, kept(again, "was drifting")},
-		drift(again, "moderate", "moderate"), drift(again, "major", "major"), drift(again, "none", "none"), drift(again, "retired", "major"),
+		drift(again, "a little", "moderate"), drift(again, "much", "major"), drift(again, "none", "none"), drift(again, "retired", "major"),
 		[]event.Event{event.ClusterRetired{Cluster: "retired", Layer: followed.Layer, Run: again}})...)
 	w.Record(w.Acme, string(eventstore.RunsStream(w.Acme, tried)), event.ClusteringRequested{Run: given, Layer: tried.Layer, TraitPaths: []string{"age"}},
 		event.ClusteringCancelled{Run: given, Layer: tried.Layer})
@@ -310,7 +310,10 @@ func TestWhatNeedsAttentionIsWhatNothingHasFollowed(t *testing.T) {
 	if want := []string{"followed by one that was cancelled", "last of a segment", "last of its layer"}; !slices.Equal(failed, want) {
 		t.Errorf("runs that need attention are %q, want %q", failed, want)
 	}
-	if want := []string{"major", "moderate"}; !slices.Equal(drifting, want) {
+	if want := []string{"much", "a little"}; !slices.Equal(drifting, want) {
 		t.Errorf("clusters that need attention are %q, want %q", drifting, want)
+	}
+	if others := testkit.Must(model.Drifting(t.Context(), w.Bolt, 10))(t); len(others) > 0 {
+		t.Errorf("another client's attention is asked for %v", others)
 	}
 }
