@@ -27,6 +27,7 @@ type Engage struct {
 	Kind       string
 	Impression id.Impression // the one it is about; empty for a new one
 	User       UserRef       // where no impression is named
+	Once       bool          // the impression is answered in this way once: saying it again adds nothing
 	// Standing is where the user stands, as far as some terms ask; nil: a new impression
 	// is of anybody, whomever the campaign is for.
 	Standing func(context.Context, event.CampaignTerms) (domain.Standing, error)
@@ -68,13 +69,25 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 		impression.Position = ""
 		return impression, err
 	}
-	shown := impression.Event.(event.CampaignEngagementRecorded)
+	shown, earlier := impression.Event.(event.CampaignEngagementRecorded), eventstore.Recorded{}
 	outcome, err := execute(ctx, c, call, eventstore.EngagementStream(call.Client, shown.Impression), false, c.whole,
-		func(a *domain.ImpressionAnswers, _ []eventstore.Recorded) ([]event.Event, error) {
+		func(a *domain.ImpressionAnswers, answers []eventstore.Recorded) ([]event.Event, error) {
+			said := slices.IndexFunc(answers, func(r eventstore.Recorded) bool {
+				answer, ok := r.Event.(event.CampaignEngagementRecorded)
+				return ok && answer.Kind == in.Kind
+			})
+			if in.Once && said >= 0 {
+				earlier = answers[said]
+				return nil, nil
+			}
 			return a.Record(shown, in.Kind)
 		})
 	if err != nil {
 		return eventstore.Recorded{}, err
+	}
+	if len(outcome.Recorded) == 0 {
+		earlier.Position = ""
+		return earlier, nil
 	}
 	last := outcome.Recorded[len(outcome.Recorded)-1]
 	last.Position = outcome.Position

@@ -68,7 +68,7 @@ func (c *Commands) answerCampaign(ctx context.Context, call Call, user id.User, 
 		return Interaction{}, fault.UnknownImpression()
 	}
 	if kind != domain.Dismiss {
-		return c.engage(ctx, call, Engage{Campaign: shown.Campaign, Kind: kind, Impression: impression})
+		return c.engage(ctx, call, Engage{Campaign: shown.Campaign, Kind: kind, Impression: impression, Once: true})
 	}
 	return c.recordInteraction(ctx, call, event.InteractionRecorded{
 		User: user, Item: string(shown.Campaign), Kind: kind, Impression: string(impression),

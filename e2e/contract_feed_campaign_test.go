@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"net/http"
 	"testing"
 
@@ -56,8 +57,16 @@ func TestCampaignsStandInTheirOwnSlotsAndAreShownOnRecord(t *testing.T) {
 	}
 	say("ext:e0", "impression", http.StatusOK) // it is on record already
 	say("ext:e1", "click", http.StatusNotFound)
-	say("ext:e0", "click", http.StatusOK)
+	for _, kind := range []string{"click", "conversion"} { // each counts once, however often it is said
+		first, again := say("ext:e0", kind, http.StatusOK), say("ext:e0", kind, http.StatusOK)
+		if !bytes.Equal(first.Body, again.Body) {
+			t.Errorf("%s was recorded again: %s after %s", kind, again.Body, first.Body)
+		}
+	}
 	engaged(1, 1)
+	if got := want[httpapi.CampaignAnalytics](a, http.StatusOK, a.get(path+"/analytics")); got.Clicks != 1 || got.Conversions != 1 {
+		t.Errorf("%d clicks and %d conversions, not 1 and 1", got.Clicks, got.Conversions)
+	}
 
 	// A page that is read again is the same impression; what was dismissed is
 	// left out.
