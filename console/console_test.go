@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"html"
 	"io"
 	"log/slog"
 	"math"
@@ -488,6 +489,50 @@ func TestTheHeaderOfAFileIsNotCounted(t *testing.T) {
 		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
 		if got := w.Header().Get("Location"); got != to {
 			t.Errorf("%s leads to %q, not %q", file, got, to)
+		}
+	}
+}
+
+// A file that no import takes as it is does not become a list of lines that are all refused: it is said what to do, and nothing
+// is sent on.
+func TestAFileThatIsNoneOfLinesIsRefusedAsAWhole(t *testing.T) {
+	t.Parallel()
+	pages := pagesOf(t)
+	for content, why := range map[string]string{
+		"\ufeff\n [\n{\"external_id\":\"a\"}]": say("users.it_is_a_list"), "PK\x03\x04\x14\x00": say("users.it_is_a_workbook"), "\xd0\xcf\x11\xe0": say("users.it_is_a_workbook"), "{}\n[": "", "": "", "P": "",
+	} {
+		for _, path := range []string{"import", "import/preview"} {
+			var body bytes.Buffer
+			form := multipart.NewWriter(&body)
+			file, err := form.CreateFormFile("file", "people.csv")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(file, content); err != nil {
+				t.Fatal(err)
+			}
+			if err := form.Close(); err != nil {
+				t.Fatal(err)
+			}
+			sent, world := "nothing", base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/users/import": kindred.Import{ID: "imp_1"}, "/api/v1/users/import/preview": kindred.ImportPreview{}})
+			api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.URL.Path, "/api/v1/users/import") {
+					all, err := io.ReadAll(r.Body)
+					if sent = string(all); err != nil {
+						t.Error(err)
+					}
+				}
+				world.ServeHTTP(w, r)
+			})
+			r := httptest.NewRequest(http.MethodPost, "/console/users/"+path, &body)
+			r.Header.Set("Content-Type", form.FormDataContentType())
+			r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+			w := httptest.NewRecorder()
+			pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, api)))
+			told := strings.Contains(html.UnescapeString(w.Body.String()), why)
+			if refused := w.Code == http.StatusUnprocessableEntity; refused != (why != "") || !told || sent != map[bool]string{true: "nothing", false: content}[refused] {
+				t.Errorf("%s of %q: %d, %q is sent: %s", path, content, w.Code, sent, w.Body)
+			}
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"bufio"
+	"bytes"
 	"io"
 	"net/http"
 	"net/url"
@@ -78,11 +80,32 @@ func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
 		if part.FormName() != "file" || part.FileName() == "" {
 			continue
 		}
-		if kind := strings.ToLower(path.Ext(part.FileName())); kind == ".csv" || kind == ".tsv" {
-			return part, []kindred.Option{kindred.WithCSV()}, nil
+		file := bufio.NewReaderSize(part, looksAt)
+		_, _ = file.Peek(1)                     // what fails is told by who reads on
+		begins, _ := file.Peek(file.Buffered()) // what has come: the rest may take long
+		if why := notLines(begins); why != "" {
+			_, _ = io.CopyN(io.Discard, file, largestUnread) // as above
+			return nil, nil, invalid("file", why)
 		}
-		return part, nil, nil
+		if kind := strings.ToLower(path.Ext(part.FileName())); kind == ".csv" || kind == ".tsv" {
+			return file, []kindred.Option{kindred.WithCSV()}, nil
+		}
+		return file, nil, nil
 	}
+}
+
+// looksAt is how many bytes of a file say what it is, at most.
+const looksAt = 512
+
+// notLines says why a file is none that an import takes, by how it begins; "" where it may be one.
+func notLines(begins []byte) string {
+	switch text := bytes.TrimLeft(bytes.TrimPrefix(begins, []byte("\ufeff")), " \t\r\n"); {
+	case bytes.HasPrefix(text, []byte("[")):
+		return say("users.it_is_a_list")
+	case bytes.HasPrefix(text, []byte("PK\x03\x04")), bytes.HasPrefix(text, []byte("\xd0\xcf\x11\xe0")): // of today, and of before 2007
+		return say("users.it_is_a_workbook")
+	}
+	return ""
 }
 
 func (p *page) showImport() error {

@@ -76,7 +76,7 @@ func (c *csvLines) next() error {
 	if err != nil {
 		return err
 	}
-	if c.columns != nil && len(bytes.TrimRight(record, "\r\n")) == 0 {
+	if c.n == 0 && namesSeparator.Match(record) || c.columns != nil && len(bytes.TrimRight(record, "\r\n")) == 0 {
 		c.done(record, nil)
 		return nil
 	}
@@ -104,6 +104,9 @@ func (c *csvLines) next() error {
 	}
 	return nil
 }
+
+// namesSeparator is the line that spreadsheets put before a header for one another. The header tells the same.
+var namesSeparator = regexp.MustCompile("^(\ufeff)?\"?sep=[^\r\n]?\"?\r?\n$")
 
 // done passes over lines, the first of which stands for line.
 func (c *csvLines) done(lines, line []byte) {

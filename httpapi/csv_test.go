@@ -75,6 +75,11 @@ func TestEachRecordOfCSVIsAUserOnItsLine(t *testing.T) {
 			"\ufeffexternal_id;age;spend\r\nu1;40;1.234,5\r\nu2;; a,b;c\r\n",
 			[]string{"", `{"external_id":"u1","traits":{"age":40,"spend":"1.234,5"}}`, "\x1aline 3 has 4 columns, and the header 3"},
 		},
+		"a line of spreadsheets for one another": {
+			"\ufeffsep=;\r\nexternal_id;a\r\nu1;1,5\r\n", []string{"", "", `{"external_id":"u1","traits":{"a":"1,5"}}`},
+		},
+		"that line in quotes, and again":     {"\"sep=\t\"\nexternal_id\ta\nsep=\t\n", []string{"", "", `{"external_id":"sep=","traits":{}}`}},
+		"a column that is called so":         {"sep=,external_id\n1,u1\n", []string{"", `{"external_id":"u1","traits":{"sep=":1}}`}},
 		"tabs":                               {"external_id\ta\tb\nu1\t\tx;y\n", []string{"", `{"external_id":"u1","traits":{"b":"x;y"}}`}},
 		"commas in names between semicolons": {"\"sales, net\";external_id;town, land\n1,5;u1;\n", []string{"", `{"external_id":"u1","traits":{"sales, net":"1,5"}}`}},
 		"semicolons in names between tabs":   {"external_id\ta;b\nu1\tx\n", []string{"", `{"external_id":"u1","traits":{"a;b":"x"}}`}},

@@ -1,10 +1,13 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
 	"github.com/getkin/kin-openapi/openapi3"
+
+	"kindred/domain/fault"
 )
 
 // UserLines reads the lines of an import by the rules for the body of
@@ -20,6 +23,14 @@ func NewUserLines() UserLines {
 // Decode reads one line, and keeps it. Refusals are faults, as for a body.
 // Faults: invalid, invalid_csv, invalid_json, json_too_deep, too_many_values.
 func (l UserLines) Decode(line []byte) (NewUser, error) {
+	u, err := l.decode(line)
+	if refused := fault.As(err); refused != nil && bytes.HasPrefix(line, []byte("[")) {
+		refused.Detail = "The line begins a list of JSON. Write one object a line, without brackets around all or commas between: jq -c '.[]' makes that of a list."
+	}
+	return u, err
+}
+
+func (l UserLines) decode(line []byte) (NewUser, error) {
 	if len(line) > 0 && line[0] == refusedRecord {
 		return NewUser{}, badCSV("The record cannot be read: %s.", line[1:])
 	}

@@ -74,6 +74,11 @@ func TestUserLines(t *testing.T) {
 			t.Errorf("%s: %v, want %s", line, err, code)
 		}
 	}
+	for line, code := range map[string]string{`[`: "invalid_json", `[{"external_id":"a"},`: "invalid_json", `[{"external_id":"a"}]`: "invalid"} {
+		if _, err := lines.Decode([]byte(line)); !fault.Is(err, code) || !strings.Contains(err.Error(), "Write one object a line") {
+			t.Errorf("%s: %v, want %s", line, err, code)
+		}
+	}
 }
 
 // However a line looks, it is read as the schema and encoding/json do.

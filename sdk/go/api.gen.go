@@ -1003,7 +1003,8 @@ func (p ImportUsersParams) query() query {
 // One JSON object with `external_id` and `traits` a line, or CSV whose first line names the traits,
 // applied as it streams in. A line that is refused does not stop the rest. In CSV, whose fields
 // stand between commas, semicolons or tabs, the first of them that sets a column `external_id`
-// apart; spaces before a field that is not in quotes are passed over, but between tabs; an empty
+// apart; a line `sep=;` before the header, which spreadsheets write for one another, is passed
+// over; spaces before a field that is not in quotes are passed over, but between tabs; an empty
 // field leaves its trait out; columns at the end of which the header has no name are to be empty;
 // `true`, `false`, `null`, numbers of up to 15 digits, decimals of more as programs print them
 // (`0.30000000000000004`), and lists and objects of JSON are those, everything else is text, in
@@ -1022,7 +1023,8 @@ func (r *UsersAPI) Import(ctx context.Context, lines io.Reader, params ImportUse
 // One JSON object with `external_id` and `traits` a line, or CSV whose first line names the traits,
 // applied as it streams in. A line that is refused does not stop the rest. In CSV, whose fields
 // stand between commas, semicolons or tabs, the first of them that sets a column `external_id`
-// apart; spaces before a field that is not in quotes are passed over, but between tabs; an empty
+// apart; a line `sep=;` before the header, which spreadsheets write for one another, is passed
+// over; spaces before a field that is not in quotes are passed over, but between tabs; an empty
 // field leaves its trait out; columns at the end of which the header has no name are to be empty;
 // `true`, `false`, `null`, numbers of up to 15 digits, decimals of more as programs print them
 // (`0.30000000000000004`), and lists and objects of JSON are those, everything else is text, in
