@@ -190,6 +190,8 @@ test("every page of the documentation fits, on paper too, and begins on the firs
       await page.goto(url + at);
       const wide = await fits(page), title = await page.locator("h1").first().boundingBox();
       if (wide.length) wrong.push(`${at} at ${width} px is wider than the screen: ${wide.join(", ")}`);
+      const broken = await page.evaluate(() => Array.from(document.querySelectorAll("td code")).filter((e) => /^[\w.]+$/.test(e.textContent) && e.getClientRects().length > 1).map((e) => e.textContent));
+      if (broken.length) wrong.push(`${at} at ${width} px breaks names: ${broken.slice(0, 3).join(", ")}`);
       if (title.y > 450) wrong.push(`${at} at ${width} px has its title at ${title.y} px`);
     }
     await page.setViewportSize({ width: 718, height: 1000 }); // A4 within its margins
