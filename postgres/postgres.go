@@ -29,7 +29,11 @@ const (
 	idleInTxTimeout = "60s"
 	// closeTimeout bounds how long a connection of a pool is listened to once it is given up. It
 	// keeps its place in the pool until then: for 15 s, if it were for pgx.
-	closeTimeout   = 2 * time.Second
+	closeTimeout = 2 * time.Second
+	// vanishedAfter is how long a peer may confirm nothing, asked or sent something, until it is taken
+	// to have vanished: whatever waits for it fails then, a transaction or a LISTEN too.
+	// limit: log | silence of the database after which its connections are given up | {vanishedAfter}
+	vanishedAfter  = 20 * time.Second
 	randomPageCost = "1.1" // no disk has to turn: a page of a list is read along its index, not sorted
 )
 
@@ -97,7 +101,7 @@ func Connect(ctx context.Context, url, appName string) (*pgx.Conn, error) {
 
 func configure(config *pgx.ConnConfig, appName string) {
 	config.ConnectTimeout = connectTimeout / time.Duration(hosts(config)) // which is for each of them
-	dial := config.DialFunc
+	dial := dialer(vanishedAfter).DialContext
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, config.ConnectTimeout) // also to have a statement cancelled
 		defer cancel()
@@ -125,6 +129,14 @@ func configure(config *pgx.ConnConfig, appName string) {
 	onError := config.OnPgError
 	config.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != readOnlyTransaction && (onError == nil || onError(conn, err))
+	}
+}
+
+// dialer connects to peers that are given up when they have been silent for so long.
+func dialer(silence time.Duration) *net.Dialer {
+	return &net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence / 2, Interval: silence / 4, Count: 2},
+		Control:         giveUp(silence),
 	}
 }
 
