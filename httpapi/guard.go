@@ -273,13 +273,11 @@ func (e *edge) readBody(w http.ResponseWriter, r *http.Request, x *exchange) ([]
 	if err := checkType(w, r, "application/json"); err != nil {
 		return nil, err
 	}
-	if err := checkJSON(body); err != nil {
-		return nil, err
-	}
-	if op.plain != nil && op.plain(body) {
+	told := checkJSON(body)
+	if told == nil && op.plain != nil && op.plain(body) {
 		return body, nil
 	}
-	return body, validateBody(op.body, body)
+	return body, validateBody(op.body, body, told)
 }
 
 const (

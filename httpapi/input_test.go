@@ -53,6 +53,13 @@ func TestBodies(t *testing.T) {
 			{Pointer: "/traits", Detail: "must be an object"},
 			{Pointer: "/external_id", Detail: "is required"},
 		}},
+		{"what is no text among them", `{"external_id":"a\u0000\u0000","external_id":"\ud800b","traits":[1],"a":1}`, 422, "invalid", []httpapi.FieldError{
+			{Pointer: "/external_id", Detail: "holds a NUL character"},
+			{Pointer: "/external_id", Detail: "is given more than once"},
+			{Pointer: "/external_id", Detail: "holds half of a surrogate pair"},
+			{Pointer: "/a", Detail: "is not a known field"},
+			{Pointer: "/traits", Detail: "must be an object"},
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

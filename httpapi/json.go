@@ -22,7 +22,8 @@ const (
 // to everybody: in UTF-8, at most 64 levels deep and 50,000 values long,
 // without repeated names, NUL characters or halves of surrogate pairs. The
 // refusal is a fault of kind Unreadable, TooLarge or Invalid and repeats no
-// value of the body.
+// value of the body. One of kind Invalid names all that is wrong, and the body
+// can be read.
 func checkJSON(body []byte) error {
 	if !utf8.Valid(body) {
 		return fault.New(fault.Unreadable, "invalid_json", "The body is not valid UTF-8.")
@@ -30,6 +31,9 @@ func checkJSON(body []byte) error {
 	s := jsonScanner{body: body}
 	if f := s.scan(); f != nil {
 		return f
+	}
+	if len(s.wrong) > 0 {
+		return fault.NewInvalid(s.wrong...)
 	}
 	return nil
 }
@@ -41,6 +45,7 @@ type jsonScanner struct {
 	values int
 	depth  int
 	stack  [maxDepth]container
+	wrong  []fault.Field // maxFields at most
 }
 
 // container is an object or array that is not closed yet.
@@ -165,7 +170,7 @@ func (s *jsonScanner) name(top *container) *fault.Fault {
 	repeated := top.has(name)
 	top.names, top.named = append(top.names, name), true
 	if repeated {
-		return s.invalid("is given more than once")
+		s.invalid("is given more than once")
 	}
 	s.space()
 	if s.peek() != ':' {
@@ -229,7 +234,7 @@ func (s *jsonScanner) escape() *fault.Fault {
 		case !ok:
 			return s.broken("an escape in a string is not valid")
 		case first == 0:
-			return s.invalid("holds a NUL character")
+			s.invalid("holds a NUL character")
 		}
 		s.at += 4
 		if !utf16.IsSurrogate(first) {
@@ -241,7 +246,8 @@ func (s *jsonScanner) escape() *fault.Fault {
 				return nil
 			}
 		}
-		return s.invalid("holds half of a surrogate pair")
+		s.invalid("holds half of a surrogate pair")
+		return nil
 	default:
 		return s.broken("an escape in a string is not valid")
 	}
@@ -317,7 +323,11 @@ func (s *jsonScanner) broken(why string) *fault.Fault {
 	return fault.New(fault.Unreadable, "invalid_json", "The body is not valid JSON: %s, at byte %d.", why, s.at)
 }
 
-func (s *jsonScanner) invalid(detail string) *fault.Fault {
+// invalid notes what is wrong with what stands here. A text is named once.
+func (s *jsonScanner) invalid(detail string) {
+	if len(s.wrong) == maxFields {
+		return
+	}
 	var path []string
 	for _, c := range s.stack[:s.depth] {
 		if !c.object {
@@ -326,7 +336,10 @@ func (s *jsonScanner) invalid(detail string) *fault.Fault {
 			path = append(path, string(c.names[len(c.names)-1]))
 		}
 	}
-	return fault.NewInvalid(fault.Field{Pointer: pointer(path), Detail: detail})
+	wrong := fault.Field{Pointer: pointer(path), Detail: detail}
+	if last := len(s.wrong) - 1; last < 0 || s.wrong[last] != wrong {
+		s.wrong = append(s.wrong, wrong)
+	}
 }
 
 // pointer writes a JSON Pointer (RFC 6901). What a caller made long is cut.

@@ -34,17 +34,17 @@ func (l UserLines) decode(line []byte) (NewUser, error) {
 	if len(line) > 0 && line[0] == refusedRecord {
 		return NewUser{}, badCSV("The record cannot be read: %s.", line[1:])
 	}
-	if err := checkJSON(line); err != nil {
-		return NewUser{}, err
+	told := checkJSON(line)
+	if told == nil {
+		if u, ok := plainUser(line); ok {
+			return u, nil
+		}
 	}
-	if u, ok := plainUser(line); ok {
-		return u, nil
-	}
-	return l.bySchema(line)
+	return l.bySchema(line, told)
 }
 
-func (l UserLines) bySchema(line []byte) (u NewUser, err error) {
-	if err := validateBody(l.schema, line); err != nil {
+func (l UserLines) bySchema(line []byte, told error) (u NewUser, err error) {
+	if err := validateBody(l.schema, line, told); err != nil {
 		return u, err
 	}
 	if err := json.Unmarshal(line, &u); err != nil {

@@ -24,9 +24,12 @@ import (
 // limit: requests | faults that one answer names | {maxFields} | the rest is left out
 const maxFields = 50
 
-// validateBody checks JSON that checkJSON has passed against a schema and
-// refuses it with all that is wrong.
-func validateBody(schema *openapi3.Schema, body []byte) error {
+// validateBody checks JSON against a schema and refuses it with all that is wrong,
+// after what checkJSON has told of it, if anything.
+func validateBody(schema *openapi3.Schema, body []byte, told error) error {
+	if told != nil && !fault.Of(told, fault.Invalid) {
+		return told // nobody can read it
+	}
 	var value any
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
@@ -34,9 +37,22 @@ func validateBody(schema *openapi3.Schema, body []byte) error {
 		return fault.New(fault.Unreadable, "invalid_json", "The body is not valid JSON.")
 	}
 	if err := schema.VisitJSON(value, openapi3.MultiErrors()); err != nil {
-		return fault.NewInvalid(describe(nil, nil, err)...)
+		return also(told, describe(nil, nil, err))
 	}
-	return nil
+	return told
+}
+
+// also is what is told already, and what is wrong at other places.
+func also(told error, wrong []fault.Field) error {
+	if told == nil {
+		return fault.NewInvalid(wrong...)
+	}
+	first := fault.As(told).Fields
+	wrong = slices.DeleteFunc(wrong, func(w fault.Field) bool {
+		return slices.ContainsFunc(first, func(f fault.Field) bool { return f.Pointer == w.Pointer })
+	})
+	all := slices.Concat(first, wrong)
+	return fault.NewInvalid(all[:min(len(all), maxFields)]...)
 }
 
 // validateQuery checks the query of a request. Parameters that the operation
