@@ -121,6 +121,9 @@ func TestOtherSchemas(t *testing.T) {
 		{"half of two ways", "/auth/token", `{"email":"a@b","client_id":"c","password":"p"}`, oneWay},
 		{"no way to log in", "/auth/token", `{"password":"p"}`, oneWay},
 		{"half a way", "/auth/token", `{"user_id":"u","password":"p"}`, oneWay},
+		{"no way, and fields that are wrong", "/auth/token", `{"EMAIL":"a@b","email":5}`, append([]httpapi.FieldError{
+			{Pointer: "/EMAIL", Detail: "is not a known field"}, {Pointer: "/email", Detail: "must be a string"}, {Pointer: "/password", Detail: "is required"},
+		}, oneWay...)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

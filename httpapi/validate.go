@@ -36,10 +36,27 @@ func validateBody(schema *openapi3.Schema, body []byte, told error) error {
 	if err := decoder.Decode(&value); err != nil {
 		return fault.New(fault.Unreadable, "invalid_json", "The body is not valid JSON.")
 	}
-	if err := schema.VisitJSON(value, openapi3.MultiErrors()); err != nil {
-		return also(told, describe(nil, nil, err))
+	var wrong []fault.Field
+	for _, part := range partsOf(schema) {
+		if err := part.VisitJSON(value, openapi3.MultiErrors()); err != nil {
+			wrong = describe(wrong, nil, err)
+		}
 	}
-	return told
+	if len(wrong) == 0 {
+		return told
+	}
+	return also(told, wrong)
+}
+
+// partsOf is a schema without its alternatives, and these: the validator names no field where
+// none of them fits.
+func partsOf(schema *openapi3.Schema) []*openapi3.Schema {
+	if len(schema.OneOf) == 0 {
+		return []*openapi3.Schema{schema}
+	}
+	fields := *schema
+	fields.OneOf = nil
+	return []*openapi3.Schema{&fields, {OneOf: schema.OneOf, Description: schema.Description}}
 }
 
 // also is what is told already, and what is wrong at other places.
