@@ -17,6 +17,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"kindred/backoff"
 	"kindred/httpapi"
 )
 
@@ -210,12 +211,8 @@ func (k *Keyring) refresh(ctx context.Context) error {
 // key ids cost ten small queries a second at most.
 func (k *Keyring) reload(ctx context.Context) error {
 	if pause := reloadPause - k.Now().Sub(k.begunAt); pause > 0 {
-		timer := time.NewTimer(min(pause, reloadPause))
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := backoff.Sleep(ctx, min(pause, reloadPause)); err != nil {
+			return err
 		}
 	}
 	k.begunAt = k.Now()
