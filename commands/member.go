@@ -177,16 +177,13 @@ func (c *Commands) AccountByMember(ctx context.Context, client id.Client, member
 	if err != nil {
 		return Account{}, err
 	}
+	changes := 0
 	email, hash, err := c.memberSecrets(ctx, added)
+	if err == nil {
+		hash, changes, err = c.memberPassword(ctx, client, member, hash)
+	}
 	switch {
 	case errors.Is(err, seal.ErrErased): // removed just now
-		return Account{}, fault.UnknownAccount()
-	case err != nil:
-		return Account{}, err
-	}
-	hash, changes, err := c.memberPassword(ctx, client, member, hash)
-	switch {
-	case errors.Is(err, seal.ErrErased):
 		return Account{}, fault.UnknownAccount()
 	case err != nil:
 		return Account{}, err
