@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -69,17 +70,14 @@ func (EventIDs) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 		revision eventstore.Revision
 	}
 	var rows []row
-	var registry *event.Registry
+	registry := sync.OnceValue(event.All)
 	for _, r := range batch {
 		keys := []id.Event{r.ID}
 		switch r.Type {
 		case "feed.interaction_recorded", "campaign.engagement_recorded":
-			if registry == nil {
-				registry = event.All()
-			}
-			e, err := registry.Decode(r.Type, r.Version, r.Data)
+			e, err := decoded(registry, r)
 			if err != nil {
-				return undecoded(r, err)
+				return err
 			}
 			if key, ok := e.(event.Single).Key(); ok {
 				keys = append(keys, key)
@@ -106,14 +104,18 @@ func (EventIDs) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorde
 	)
 }
 
-// undecoded is why an event that is stored as it is cannot be read. A newer release knows
-// what this one does not, and leads then; what nobody can read is its client's trouble alone.
-func undecoded(r eventstore.Recorded, err error) error {
-	err = fmt.Errorf("%s revision %d: %w", r.Stream, r.Revision, err)
-	if errors.Is(err, event.ErrUnknown) {
-		return projector.Transient(err)
+// decoded reads an event of a model that gets them as they are stored. Where it cannot, a newer
+// release knows what this one does not, and leads then; what nobody can read is its client's
+// trouble alone.
+func decoded(registry func() *event.Registry, r eventstore.Recorded) (event.Event, error) {
+	e, err := registry().Decode(r.Type, r.Version, r.Data)
+	if err != nil {
+		err = fmt.Errorf("%s revision %d: %w", r.Stream, r.Revision, err)
 	}
-	return err
+	if errors.Is(err, event.ErrUnknown) {
+		err = projector.Transient(err)
+	}
+	return e, err
 }
 
 // One look into the index for each id, as for spends.

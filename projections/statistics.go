@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -100,7 +101,7 @@ type statisticKey struct {
 // Apply changes the model by a batch of events.
 func (Statistics) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
 	counted := map[statisticKey]int64{}
-	var registry *event.Registry
+	registry := sync.OnceValue(event.All)
 	for _, r := range batch {
 		count := func(metric, part string, n int64) {
 			k := statisticKey{r.Client, r.RecordedAt.Truncate(slotLength).Unix(), metric, part}
@@ -114,12 +115,9 @@ func (Statistics) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recor
 		case "match.computed":
 			count(MetricMatches, PartRecorded, 1)
 		case "deliveries.ended", "campaign.spend_recorded":
-			if registry == nil {
-				registry = event.All()
-			}
-			e, err := registry.Decode(r.Type, r.Version, r.Data)
+			e, err := decoded(registry, r)
 			if err != nil {
-				return undecoded(r, err)
+				return err
 			}
 			switch e := e.(type) {
 			case event.DeliveriesEnded:
