@@ -312,8 +312,13 @@ func (p *page) campaign() error {
 	return p.show("campaign", "Campaigns", one.Name, map[string]any{
 		"Segments": segments, "Audience": of, "ETag": p.etag(read),
 		"Campaign": one, "Analytics": came, "Shown": shown, "Spent": spent, "Interval": interval, "Clusters": clusters,
-		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": expected(one, now),
+		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": expected(one, now), "Over": over(one, now),
 	})
+}
+
+// over says whether a campaign that does not run has an end in the past. The API takes that of a draft, and refuses to start it.
+func over(c *kindred.Campaign, now time.Time) bool {
+	return c.EndsAt != nil && !c.EndsAt.After(now) && slices.Contains([]kindred.CampaignStatus{kindred.CampaignStatusDraft, kindred.CampaignStatusScheduled, kindred.CampaignStatusPaused}, c.Status)
 }
 
 // evenPace is what an even pace has spent by the end of each interval, as far as it has

@@ -449,6 +449,9 @@ func goldenPages() map[string]golden {
 		"campaign-for-everybody": {"campaign", full("Acme").plus(made{"/api/v1/campaigns/cam_1": kindred.Campaign{
 			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceAll, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusDraft, CreatedAt: ago(time.Hour),
 		}}), "campaigns/cam_1", ""},
+		"campaign-over": {"campaign", full("Acme").plus(made{"/api/v1/campaigns/cam_1": kindred.Campaign{
+			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceAll, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusDraft, CreatedAt: ago(time.Hour), EndsAt: new(ago(24 * time.Hour)),
+		}}), "campaigns/cam_1", ""},
 		"campaign-for-clusters-gone": {"campaign", full("Acme").plus(made{"/api/v1/campaigns/cam_1": kindred.Campaign{
 			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceClusters, ClusterIDs: []string{"clu_1", "clu_gone"}, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusScheduled,
 			CreatedAt: ago(time.Hour), StartsAt: new(now.Add(24 * time.Hour)),
