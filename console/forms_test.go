@@ -243,6 +243,21 @@ func TestWhatIsWrongIsNamedAsItsFormDoes(t *testing.T) {
 	}
 }
 
+// That the service cannot answer is said once, with when to try again.
+func TestThatTheServiceCannotAnswerIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	const told = "The service cannot answer just now"
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "1")
+		made{r.URL.Path: refusal{Status: http.StatusServiceUnavailable, Code: "unavailable", Detail: told + ". Please try again."}}.ServeHTTP(w, r)
+	})
+	page := rendered(t, pagesOf(t), api, http.MethodGet, "segments", "")
+	_, main, _ := strings.Cut(page, "<main")
+	if !strings.HasPrefix(page, "503 ") || strings.Count(main, told) != 1 || strings.Count(strings.ToLower(main), "please try again") != 1 || !strings.Contains(main, "Please try again in 1 s.") {
+		t.Errorf("%s", page)
+	}
+}
+
 // A password that is mistyped is no lack of rights.
 func TestAWrongPasswordIsWrongAtItsField(t *testing.T) {
 	t.Parallel()

@@ -267,6 +267,9 @@ func (p *page) problem(what *Problem) {
 	case http.StatusBadGateway:
 		what.Look = p.r.Method == http.MethodGet
 	}
+	if what.Code == kindred.CodeUnavailable && what.RetryAfter > 0 { // the title, and when to try again, say all of it
+		what.Detail = ""
+	}
 	if what.RetryAfter > 0 {
 		p.w.Header().Set("Retry-After", strconv.Itoa(int(what.RetryAfter/time.Second)))
 	}
