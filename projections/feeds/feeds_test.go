@@ -5,6 +5,7 @@ import (
 	cryptorand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -171,5 +172,39 @@ func TestAFeedThatIsNotFrozenShowsNoCampaign(t *testing.T) {
 	}
 	if page, err := f.First(t.Context(), r); err == nil || len(campaigns.showings) != 1 {
 		t.Errorf("%+v with %d campaigns, %v", page, len(campaigns.showings)-1, err)
+	}
+}
+
+func TestAFeedShowsEachUserOnceOverItsPages(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{}, projections.Interactions{}, projections.Consent{})
+	f := &Feeds{
+		Pool: w.Pool, Users: w.Users(), Interactions: projections.Interactions{Reader: w.Reader},
+		Now: time.Now, Clock: func(context.Context, id.Client) (time.Time, error) { return time.Now(), nil }, Entropy: cryptorand.Reader,
+	}
+	var users []id.User
+	for n := range 9 {
+		users = append(users, w.Create(w.Acme, fmt.Sprint(n), `{}`))
+	}
+	w.Create(w.Bolt, "another client's", `{}`)
+	for _, popular := range users[:4] { // who are among the newest, too
+		w.Interact(w.Acme, users[8], popular, "click", 1)
+	}
+	r := Request{Client: w.Acme, User: users[0], Limit: 3}
+	var shown []id.User
+	for page, err := f.First(t.Context(), r); ; page, err = f.Next(t.Context(), r, *page.Next) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range page.Items {
+			shown = append(shown, item.User)
+		}
+		if page.Next == nil {
+			break
+		}
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(users[1:])), slices.Sorted(slices.Values(shown))); diff != "" {
+		t.Errorf("shown are (-want +got):\n%s", diff)
 	}
 }
