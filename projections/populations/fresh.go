@@ -54,7 +54,32 @@ func (p *Populations) current(ctx context.Context, client id.Client, layer *cons
 	if err := pop.lock.lockSoon(ctx); err != nil {
 		return known{}, nil, err
 	}
-	defer pop.lock.unlock()
+	type taken struct {
+		now    known
+		marked []string
+		err    error
+	}
+	done := make(chan taken, 1)
+	go func() { // a request leaves at its time, and what it began goes on
+		defer pop.lock.unlock()
+		var t taken
+		t.err = panics.Caught(func() (err error) {
+			t.now, t.marked, err = p.upToDate(ctx, client, pop, arrived, layer, traitParts)
+			return err
+		})
+		done <- t
+	}()
+	select {
+	case t := <-done:
+		return t.now, t.marked, t.err
+	case <-ctx.Done():
+		return known{}, nil, ctx.Err()
+	}
+}
+
+// upToDate is current, of a population that is locked.
+func (p *Populations) upToDate(ctx context.Context, client id.Client, pop *population, arrived int64, layer *consentSet, traitParts []string,
+) (now known, marked []string, err error) {
 	if pop.users == nil || pop.done <= arrived {
 		n := pop.begun.Add(1)
 		if err := p.refresh(ctx, client, pop); err != nil {
@@ -173,9 +198,8 @@ func (p *Populations) refresh(ctx context.Context, client id.Client, pop *popula
 	return nil
 }
 
-// rebuild reads everyone while the request waits, and goes on when that has
-// given up: the next one finds what was read. A large population is partitioned
-// behind its readers.
+// rebuild reads everyone, and goes on when the request has left: the next one
+// finds what was read. A large population is partitioned behind its readers.
 func (p *Populations) rebuild(ctx context.Context, client id.Client, pop *population, recorded projections.RecordedSchema) error {
 	now := time.Now() //nolint:forbidigo // how long a refusal stands
 	if r := pop.refused; r.why != nil && now.Before(r.until) && r.under == recorded.Overridden {

@@ -162,6 +162,41 @@ func TestAStatementWithoutAnAnswerIsGivenUp(t *testing.T) {
 	}
 }
 
+// A request leaves at its time, also one that reads everyone: that goes on, for those who come later.
+func TestWhoReadsAPopulationLeavesAtItsTime(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 5)
+	ada := c.join("ada", 3)
+	before := c.top(ada, 10)
+	c.populations.Lose(c.Acme)
+	tx := testkit.Must(c.Pool.Begin(t.Context()))(t)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	testkit.Must(tx.Exec(t.Context(), `LOCK TABLE users`))(t)
+	c.populations.Users.Within = testkit.Patience()
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, err := c.populations.Top(ctx, c.Acme, ada, event.Within{}, 10)
+		left <- err
+	}()
+	reading := func() bool {
+		var n int
+		err := tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE relation = 'users'::regclass AND NOT granted`).Scan(&n)
+		return err == nil && n == 1
+	}
+	testkit.Eventually(t, "it is read", reading)
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) || !reading() {
+		t.Errorf("it leaves with %v, and is read on: %v", err, reading())
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(before, c.top(ada, 10), gocmp.AllowUnexported(event.MatchComputed{})); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
 // Reading everyone does not wait for what is written meanwhile: there may always be more.
 func TestAPopulationIsReadWhileItsUsersAreBehind(t *testing.T) {
 	t.Parallel()
