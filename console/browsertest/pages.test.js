@@ -233,6 +233,25 @@ test("a sandbox says that it is one, on pages that are accessible and fit", asyn
   await close();
 });
 
+test("a page of a sandbox that was left in another tab takes no part of the client beside it", async () => {
+  const { page, hand, close } = await opened(full.account);
+  await page.clock.install();
+  await hand.open("settings");
+  await hand.send("/open");
+  await hand.open("first-steps");
+  const steps = () => page.locator("#steps").innerHTML(), before = await steps();
+  const other = new Hand(await page.context().newPage());
+  await other.open("settings");
+  await other.send("/leave-sandbox");
+  const answered = page.waitForResponse("**/console/first-steps");
+  await page.clock.runFor(3000);
+  const theirs = await (await answered).text();
+  assert.ok(!theirs.includes("nothing here is live"), "the sandbox is open still");
+  await page.clock.runFor(1);
+  assert.equal(await steps(), before);
+  await close();
+});
+
 for (const scripts of [true, false]) test(`what takes long comes once the page is there, ${scripts ? "with" : "or is asked for without"} JavaScript`, async () => {
   const context = await browser.newContext({ javaScriptEnabled: scripts });
   context.setDefaultTimeout(patience);

@@ -41,12 +41,14 @@ for (const form of document.querySelectorAll("form[method=post]")) form.addEvent
 for (const form of document.querySelectorAll("form[data-goes-on]")) setTimeout(() => form.requestSubmit(), 1000);
 addEventListener("pageshow", () => { for (const b of document.querySelectorAll("form button")) b.disabled = false; });
 
-// pageOf is an answer as a page, of which part finds a part unless it was refused; null where there is none, as when one
-// goes on to another page meanwhile. A form that was refused is at an address that leads to its page.
+// pageOf is an answer as a page; null where there is none, as when one goes on to another page meanwhile. part finds a part
+// of it, unless it was refused, or is of another client than this page: a sandbox was opened or left in another tab. A form
+// that was refused is at an address that leads to its page.
 const pageOf = async (url, options) => {
   try {
     const answer = await fetch(url, options), page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    return { page, ok: answer.ok, status: answer.status, part: (id) => answer.ok && page.getElementById(id) };
+    const client = (of) => of.querySelector(".where")?.textContent;
+    return { page, ok: answer.ok, status: answer.status, part: (id) => answer.ok && client(page) === client(document) && page.getElementById(id) };
   } catch { return null; }
 };
 
