@@ -69,6 +69,7 @@ func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builde
 		}
 		if l.Wrong = l.unlike(known[l.Trait]); l.Wrong != "" {
 			p.refused = problemOf(invalid("built", l.Wrong))
+			continue
 		}
 		if l.Keys, err = p.dotted(l.Trait); err != nil {
 			return b, "", err

@@ -185,8 +185,8 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 		}
 		p, err := s.serve(w, r, do) //nolint:contextcheck // a page has its request's
 		if err != nil && p.token != "" && problemOf(err).Status == http.StatusUnauthorized {
-			// A new password has ended the token, or a sandbox that was deleted: the session may go on. What was sent took no
-			// effect.
+			// A new password has ended the token, or a sandbox that was deleted: the session may go on. The call that was refused
+			// took no effect.
 			p, err = s.serve(w, r, do) //nolint:contextcheck // as above
 		}
 		if err != nil {
