@@ -69,18 +69,19 @@ func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (
 		impression.Position = ""
 		return impression, err
 	}
-	shown, earlier := impression.Event.(event.CampaignEngagementRecorded), eventstore.Recorded{}
+	shown := impression.Event.(event.CampaignEngagementRecorded)
+	var earlier eventstore.Recorded
 	outcome, err := execute(ctx, c, call, eventstore.EngagementStream(call.Client, shown.Impression), false, c.whole,
 		func(a *domain.ImpressionAnswers, answers []eventstore.Recorded) ([]event.Event, error) {
 			said := slices.IndexFunc(answers, func(r eventstore.Recorded) bool {
 				answer, ok := r.Event.(event.CampaignEngagementRecorded)
-				return ok && answer.Kind == in.Kind
+				return in.Once && ok && answer.Kind == in.Kind
 			})
-			if in.Once && said >= 0 {
-				earlier = answers[said]
-				return nil, nil
+			if said < 0 {
+				return a.Record(shown, in.Kind)
 			}
-			return a.Record(shown, in.Kind)
+			earlier = answers[said]
+			return nil, nil
 		})
 	if err != nil {
 		return eventstore.Recorded{}, err
