@@ -169,8 +169,7 @@ func running(t *testing.T, c *commands.Commands, call commands.Call, terms event
 
 func become(t *testing.T, c *commands.Commands, call commands.Call, campaign id.Campaign, status string) commands.Campaign {
 	t.Helper()
-	changed := testkit.Must(c.ChangeCampaign(t.Context(), call, campaign, keeping(status)))(t)
-	return changed
+	return testkit.Must(c.ChangeCampaign(t.Context(), call, campaign, keeping(status)))(t)
 }
 
 func keeping(status string) commands.ChangeCampaign {

@@ -96,8 +96,7 @@ func TestConsentIsGrantedOnceAndToNobodyWhoComesLater(t *testing.T) {
 
 	change := func(key string, grant, all bool, users ...commands.UserRef) commands.Consents {
 		t.Helper()
-		done := testkit.Must(w.ChangeConsents(t.Context(), seeded(call, key, ""), commands.ChangeConsents{Layer: layer.ID, Grant: grant, All: all, Users: users}))(t)
-		return done
+		return testkit.Must(w.ChangeConsents(t.Context(), seeded(call, key, ""), commands.ChangeConsents{Layer: layer.ID, Grant: grant, All: all, Users: users}))(t)
 	}
 	for _, tt := range []struct {
 		name            string

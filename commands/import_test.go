@@ -217,8 +217,7 @@ func TestAnImportThatIsRepeatedUndoesNothing(t *testing.T) {
 			if bulk {
 				w.inBulk(c)
 			}
-			report := testkit.Must(c.ImportUsers(t.Context(), accepted, "merge", lines(all, nil)))(t)
-			return report
+			return testkit.Must(c.ImportUsers(t.Context(), accepted, "merge", lines(all, nil)))(t)
 		}
 		first := run()
 		if first.Created != 603 || first.Updated != 4 || first.Unchanged != 2 || first.Failed != 1 {

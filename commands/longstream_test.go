@@ -77,8 +77,7 @@ func TestAnImpressionIsRecordedOnceHoweverRequestsInterleave(t *testing.T) {
 				show := func(c *commands.Commands, page string) eventstore.Recorded {
 					t.Helper()
 					call := commands.Call{Client: call.Client, Actor: "policy:feed", Seed: []string{"feed", page}}
-					shown := testkit.Must(c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: "impression", User: "ext:u1"}))(t)
-					return shown
+					return testkit.Must(c.RecordEngagement(t.Context(), call, commands.Engage{Campaign: campaign, Kind: "impression", User: "ext:u1"}))(t)
 				}
 				show(one, "before")
 				var first eventstore.Recorded
@@ -124,8 +123,7 @@ func TestAnInteractionIsRecordedOnceHoweverManyFollow(t *testing.T) {
 			dismissed.Kind, dismissed.Impression = "dismiss", ""
 			record := func(call commands.Call, in commands.Interact) commands.Interaction {
 				t.Helper()
-				done := testkit.Must(c.Interact(t.Context(), call, in))(t)
-				return done
+				return testkit.Must(c.Interact(t.Context(), call, in))(t)
 			}
 			first := []commands.Interaction{record(seeded(call, "k1", "b1"), keyed), record(call, in), record(call, dismissed)}
 			stream := eventstore.InteractionStream(call.Client, first[0].User, first[0].Item)
@@ -307,8 +305,7 @@ func TestASpendThatTheLogHasLostIsRecordedAgain(t *testing.T) {
 				campaign := running(t, c, call, euros)
 				spend := func(c *commands.Commands, spendID string) commands.SpendRecorded {
 					t.Helper()
-					done := testkit.Must(c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: spendID, AmountMinor: 5}))(t)
-					return done
+					return testkit.Must(c.RecordSpend(t.Context(), call, commands.Spend{Campaign: campaign, ID: spendID, AmountMinor: 5}))(t)
 				}
 				kept := spend(c, "kept")
 				spend(c, "lost")

@@ -54,8 +54,7 @@ var origin = eventstore.Origin{Client: acme, Actor: "mem_1", Correlation: "req_1
 func (d *fixture) mustAppend(t *testing.T, events ...event.Event) []eventstore.Recorded {
 	t.Helper()
 	end := testkit.Must(d.Version(t.Context(), stream))(t)
-	recorded := testkit.Must(d.Append(t.Context(), end, origin, id.Random(rand.Reader), events...))(t)
-	return recorded
+	return testkit.Must(d.Append(t.Context(), end, origin, id.Random(rand.Reader), events...))(t)
 }
 
 func created(traits string) event.Event {

@@ -280,8 +280,7 @@ func walkContract(t *testing.T, visit func(where string, schema *openapi3.Schema
 // loadContract is the contract, read once for all tests, which do not change it.
 func loadContract(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc := testkit.Must(contract())(t)
-	return doc
+	return testkit.Must(contract())(t)
 }
 
 var contract = sync.OnceValues(func() (*openapi3.T, error) {

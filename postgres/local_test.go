@@ -118,8 +118,7 @@ func newCluster(t *testing.T) string {
 
 func start(t *testing.T, dir string) *postgres.Local {
 	t.Helper()
-	local := testkit.Must(tryStart(t, dir))(t)
-	return local
+	return testkit.Must(tryStart(t, dir))(t)
 }
 
 func tryStart(t *testing.T, dir string) (*postgres.Local, error) {
@@ -434,8 +433,7 @@ func TestACrashWhileTheClusterIsMadeLeavesNoHalfOfOne(t *testing.T) {
 	dir := pgtest.Dir(t)
 	owner := startOwner(t, dir)
 	halves := func() []string {
-		found := testkit.Must(filepath.Glob(filepath.Join(dir, "data.new-*", "global")))(t)
-		return found
+		return testkit.Must(filepath.Glob(filepath.Join(dir, "data.new-*", "global")))(t)
 	}
 	testkit.Eventually(t, "initdb is under way", func() bool { return len(halves()) == 1 })
 	owner.kill()

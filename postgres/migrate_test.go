@@ -48,8 +48,7 @@ func query[T any](t *testing.T, url, sql string) []T {
 		return nil
 	}
 	rows := testkit.Must(conn.Query(t.Context(), sql))(t)
-	found := testkit.Must(pgx.CollectRows(rows, pgx.RowTo[T]))(t)
-	return found
+	return testkit.Must(pgx.CollectRows(rows, pgx.RowTo[T]))(t)
 }
 
 func applied(t *testing.T, url string) []string {

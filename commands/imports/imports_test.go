@@ -27,23 +27,11 @@ import (
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/seal"
+	"kindred/eventstore/seal/keystest"
 	"kindred/eventstore/seal/pgkeys"
 	"kindred/postgres/pgtest"
 	"kindred/testkit"
 )
-
-func newMaster(t *testing.T) seal.MasterKeys {
-	t.Helper()
-	text, err := seal.GenerateMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	master, err := seal.ParseMasterKeys(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return master
-}
 
 const maxLine = 64
 
@@ -68,7 +56,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	w := &fixture{pool: pgtest.New(t), applied: map[id.Client]string{}}
-	w.master = newMaster(t)
+	w.master = keystest.NewMaster(t)
 	w.vault = seal.New(pgkeys.Keys{Pool: w.pool}, w.master, rand.Reader)
 	w.Worker = &imports.Worker{
 		Spool: &imports.Spool{Pool: w.pool, Secrets: w.vault, Entropy: rand.Reader, Now: time.Now, LogEnd: w.end}, Apply: w.apply,

@@ -870,8 +870,7 @@ func TestTheShapeOfARunTellsNoLevelThatFewHold(t *testing.T) {
 				}
 			}
 		}, nil)
-		hash := testkit.Must(shape(s, time.Unix(0, 0)))(t)
-		return hash
+		return testkit.Must(shape(s, time.Unix(0, 0)))(t)
 	}
 	if of(9, "Graz") != of(9, "Turin") {
 		t.Error("the town of nine users can be tried")

@@ -25,8 +25,7 @@ func divided(t *testing.T, users []traits.Flat, schema traits.Schema, k int) Res
 	for _, u := range users {
 		points.Data = e.Append(points.Data, u)
 	}
-	r := testkit.Must(Fit(context.Background(), points, Options{K: k, Seed: 1}))(t)
-	return r
+	return testkit.Must(Fit(context.Background(), points, Options{K: k, Seed: 1}))(t)
 }
 
 func olderRun(t *testing.T) older {

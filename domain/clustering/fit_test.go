@@ -18,8 +18,7 @@ import (
 
 func mustFit(t testing.TB, p Points, o Options) Result {
 	t.Helper()
-	r := testkit.Must(Fit(context.Background(), p, o))(t)
-	return r
+	return testkit.Must(Fit(context.Background(), p, o))(t)
 }
 
 func TestKnownClassesAreFound(t *testing.T) {

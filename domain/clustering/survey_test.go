@@ -56,8 +56,7 @@ func halves(n int) Result {
 
 func mustSurvey(t testing.TB, q Question, users []traits.Flat) Surveyed {
 	t.Helper()
-	s := testkit.Must(Survey(context.Background(), q, counted(users)))(t)
-	return s
+	return testkit.Must(Survey(context.Background(), q, counted(users)))(t)
 }
 
 func TestASurveySaysWhatSetsClustersApart(t *testing.T) {

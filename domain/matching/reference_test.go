@@ -160,8 +160,7 @@ func document(random *rand.Rand, missing float64) string {
 
 func flat(t testing.TB, doc string) traits.Flat {
 	t.Helper()
-	f := testkit.Must(traits.Flatten([]byte(doc)))(t)
-	return f
+	return testkit.Must(traits.Flatten([]byte(doc)))(t)
 }
 
 func crowd(t testing.TB, random *rand.Rand, n int, missing float64) []person {

@@ -23,8 +23,7 @@ type user struct {
 
 func flat(t testing.TB, doc string) Flat {
 	t.Helper()
-	f := testkit.Must(Flatten([]byte(doc)))(t)
-	return f
+	return testkit.Must(Flatten([]byte(doc)))(t)
 }
 
 func each(users []user) iter.Seq2[string, Flat] {

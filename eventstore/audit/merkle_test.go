@@ -73,8 +73,7 @@ func TestEveryProofHoldsAndNoOther(t *testing.T) {
 	public := testkit.Must(key.Public())(t)
 	keys := testkit.Must(audit.ParseKeys(fmt.Appendf(nil, `{"keys": [%s]}`, public)))(t)
 	signed := func(client id.Client, size int64, root audit.Hash) string {
-		jws := testkit.Must(key.Sign(audit.Head{Client: client, Size: size, Root: root}))(t)
-		return jws
+		return testkit.Must(key.Sign(audit.Head{Client: client, Size: size, Root: root}))(t)
 	}
 	events := leaves(21)
 	_, nodes := grown(events)

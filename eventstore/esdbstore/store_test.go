@@ -62,8 +62,7 @@ func events(t testing.TB, n int) []eventstore.Proposed {
 
 func appended(t testing.TB, s *esdbstore.Store, stream eventstore.Stream, expected eventstore.Revision, e []eventstore.Proposed) eventstore.Appended {
 	t.Helper()
-	a := testkit.Must(s.Append(t.Context(), stream, expected, e))(t)
-	return a
+	return testkit.Must(s.Append(t.Context(), stream, expected, e))(t)
 }
 
 // wantLog compares the whole log with what should stand in it.

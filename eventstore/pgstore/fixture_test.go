@@ -162,14 +162,12 @@ func next(t *testing.T, s eventstore.Subscription) []eventstore.Record {
 
 func headOf(t *testing.T, store *pgstore.Store) eventstore.Position {
 	t.Helper()
-	head := testkit.Must(store.Head(t.Context()))(t)
-	return head
+	return testkit.Must(store.Head(t.Context()))(t)
 }
 
 func epochOf(t *testing.T, store *pgstore.Store) string {
 	t.Helper()
-	epoch := testkit.Must(store.Epoch(t.Context()))(t)
-	return epoch
+	return testkit.Must(store.Epoch(t.Context()))(t)
 }
 
 // streamsOf lists the streams of all events, in the log's order.

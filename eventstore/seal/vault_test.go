@@ -40,8 +40,7 @@ func masterText(name string, fill byte) string {
 
 func master(t testing.TB, entries ...string) seal.MasterKeys {
 	t.Helper()
-	m := testkit.Must(seal.ParseMasterKeys(strings.Join(entries, ",")))(t)
-	return m
+	return testkit.Must(seal.ParseMasterKeys(strings.Join(entries, ",")))(t)
 }
 
 // prepared is a vault where the user has a key.
@@ -57,8 +56,7 @@ func prepared(t testing.TB) (*seal.Vault, *keystest.Memory) {
 
 func sealed(t testing.TB, v *seal.Vault, plain string) *event.Box {
 	t.Helper()
-	box := testkit.Must(v.Seal(t.Context(), user, place, []byte(plain)))(t)
-	return box
+	return testkit.Must(v.Seal(t.Context(), user, place, []byte(plain)))(t)
 }
 
 func TestWhatWasSealedOpensInItsPlace(t *testing.T) {
@@ -633,8 +631,7 @@ func TestALookupThatAnotherSubjectHasIsRefused(t *testing.T) {
 	ada, bob := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
 	prepare := func(v *seal.Vault, wanted ...seal.Wanted) []error {
 		t.Helper()
-		refused := testkit.Must(v.PrepareEach(t.Context(), acme, wanted))(t)
-		return refused
+		return testkit.Must(v.PrepareEach(t.Context(), acme, wanted))(t)
 	}
 	prepare(v, seal.Wanted{Subject: "usr_ada", Lookup: ada}, seal.Wanted{Subject: "usr_gone", Lookup: bob})
 	if err := v.Destroy(t.Context(), acme, "usr_gone"); err != nil {

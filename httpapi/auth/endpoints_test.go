@@ -602,8 +602,7 @@ func TestPausesDoubleUpToALimitAndQuietIsForgiven(t *testing.T) {
 	ada := budget{"ada", 2, 10 * time.Second}
 	take := func() time.Duration {
 		t.Helper()
-		wait := testkit.Must(s.endpoints.c.Throttles.take(t.Context(), ada))(t)
-		return wait
+		return testkit.Must(s.endpoints.c.Throttles.take(t.Context(), ada))(t)
 	}
 	var pauses []time.Duration
 	for range 8 {

@@ -37,8 +37,7 @@ func (s *service) token(t testing.TB, secret string) (httpapi.LoggedIn, error) {
 // as is the principal of a token.
 func (s *service) as(t testing.TB, token string) httpapi.Principal {
 	t.Helper()
-	p := testkit.Must(s.verifier.Authenticate(t.Context(), token))(t)
-	return p
+	return testkit.Must(s.verifier.Authenticate(t.Context(), token))(t)
 }
 
 func (s *service) setPassword(t testing.TB, p httpapi.Principal, address, current, next string) (httpapi.LoggedIn, error) {

@@ -320,8 +320,7 @@ func signClaims(t testing.TB, signer jose.Signer, genuine map[string]any, edit f
 func signPayload(t testing.TB, signer jose.Signer, payload []byte) string {
 	t.Helper()
 	signed := testkit.Must(signer.Sign(payload))(t)
-	token := testkit.Must(signed.CompactSerialize())(t)
-	return token
+	return testkit.Must(signed.CompactSerialize())(t)
 }
 
 func TestATokenExpiresInTheCacheToo(t *testing.T) {

@@ -21,8 +21,7 @@ import (
 func draw(t testing.TB, files fs.FS) *docsite.Site {
 	t.Helper()
 	doc := testkit.Must(openapi3.NewLoader().LoadFromData(httpapi.Contract()))(t)
-	site := testkit.Must(docsite.New(files, doc))(t)
-	return site
+	return testkit.Must(docsite.New(files, doc))(t)
 }
 
 // pages returns all pages of the documentation, by path.

@@ -25,8 +25,7 @@ func repeat(key, body string) httpapi.Repeat {
 
 func reserve(t *testing.T, s *idempotency.Store, r httpapi.Repeat) httpapi.Complete {
 	t.Helper()
-	complete := testkit.Must(s.Reserve(t.Context(), r))(t)
-	return complete
+	return testkit.Must(s.Reserve(t.Context(), r))(t)
 }
 
 func completed(t *testing.T, complete httpapi.Complete, succeeded bool) {

@@ -135,8 +135,7 @@ func TestAKeyThatWasLostWithItsServerIsUsedNoMore(t *testing.T) {
 	vault.Now = func() time.Time { return now }
 	derive := func(v *seal.Vault, client id.Client) [32]byte {
 		t.Helper()
-		index := testkit.Must(v.Index(t.Context(), client, "user", "x"))(t)
-		return index
+		return testkit.Must(v.Index(t.Context(), client, "user", "x"))(t)
 	}
 	lost, kept := derive(vault, acme), derive(vault, bolt)
 	if _, err := pool.Exec(t.Context(), `DELETE FROM peppers WHERE client = $1`, acme); err != nil {
