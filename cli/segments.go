@@ -34,8 +34,8 @@ func (e environ) segmentsCommand() *cobra.Command {
 			Use: "members SEGMENT", Short: "List the members of a segment", Example: "  kindred segments members seg_…", Args: cobra.ExactArgs(1),
 		}, connected(listSegmentMembers)),
 		e.command(cobra.Command{
-			Use: "why USER", Short: "List the segments that a user is in, and why",
-			Example: "  kindred segments why ext:u1", Args: cobra.ExactArgs(1),
+			Use: "why USER [SEGMENT]", Short: "List the segments that a user is in, and why; or say of one whether it is in, and why",
+			Example: "  kindred segments why ext:u1\n  kindred segments why ext:u1 seg_…", Args: cobra.RangeArgs(1, 2),
 		}, connected(whySegments)),
 		e.command(cobra.Command{
 			Use: "retire SEGMENT", Short: "End a segment", Example: "  kindred segments retire seg_…", Args: cobra.ExactArgs(1),
@@ -161,6 +161,9 @@ func (c *call) tellMember(change, user, external string, value any) error {
 }
 
 func whySegments(ctx context.Context, c *call, k *kindred.Client) error {
+	if len(c.args) == 2 {
+		return whySegment(ctx, c, k)
+	}
 	in, err := k.Segments.ListOfUser(ctx, c.args[0])
 	if err != nil {
 		return err
@@ -172,14 +175,47 @@ func whySegments(ctx context.Context, c *call, k *kindred.Client) error {
 		if _, err := fmt.Fprintf(c.out, "%s  %s\n", s.SegmentID, Printable(s.Name)); err != nil {
 			return err
 		}
-		for _, part := range s.Why {
-			until := ""
-			if part.FlipsAt != nil {
-				until = "  until " + part.FlipsAt.Format(time.RFC3339)
-			}
-			if _, err := fmt.Fprintf(c.out, "  %-7s  %s%s\n", part.Truth, Printable(part.Comparison), until); err != nil {
-				return err
-			}
+		if err := c.tellWhy(s.Why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whySegment says of one segment whether a user is in it, and why.
+func whySegment(ctx context.Context, c *call, k *kindred.Client) error {
+	one, err := k.Segments.GetMember(ctx, c.args[1], c.args[0])
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.print(one)
+	}
+	told := "is in it"
+	switch {
+	case one.Member:
+	case one.Granted != nil && !*one.Granted:
+		told = "is not in it: it does not grant " + *one.ConsentLayerID
+	case len(one.Why) == 0:
+		told = "is not in it: nobody is while it is blocked"
+	default:
+		told = "is not in it"
+	}
+	if _, err := fmt.Fprintln(c.out, one.UserID, told); err != nil {
+		return err
+	}
+	return c.tellWhy(one.Why)
+}
+
+// tellWhy writes what the comparisons of a rule say of a user.
+func (c *call) tellWhy(why []kindred.JudgedComparison) error {
+	for _, part := range why {
+		until := ""
+		if part.FlipsAt != nil {
+			until = "  until " + part.FlipsAt.Format(time.RFC3339)
+		}
+		if _, err := fmt.Fprintf(c.out, "  %-7s  %s%s\n", part.Truth, Printable(part.Comparison), until); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -297,7 +297,11 @@ func full(name string) made {
 		"/api/v1/segments/seg_2":           layered,
 		"/api/v1/segments/seg_1":           kindred.Segment{ID: "seg_1", Name: name, Rule: `traits.age > 30`, Members: 4711, State: "rebuilding", CreatedAt: ago(72 * time.Hour)},
 		"/api/v1/segments/seg_1/members":   list([]kindred.SegmentMember{{UserID: "usr_1", ExternalID: name}}),
-		"/api/v1/segments/seg_1/sizes":     kindred.SegmentSizes{SegmentID: "seg_1", Sizes: []kindred.SegmentSize{{Day: "2026-11-22", Members: 4690}, {Day: "2026-11-23", Members: 4702}, {Day: "2026-11-24", Members: 4711}}},
+		"/api/v1/segments/seg_1/members/ext:ann": kindred.SegmentMembership{SegmentID: "seg_1", UserID: "usr_1", Why: []kindred.JudgedComparison{
+			{Comparison: `traits.age > 30`, Truth: "false"}, {Comparison: `traits.city == "` + name + `"`, Truth: "unknown"},
+		}},
+		"/api/v1/segments/seg_2/members/ext:ann": kindred.SegmentMembership{SegmentID: "seg_2", UserID: "usr_1", ConsentLayerID: new("lay_1"), Granted: new(false)},
+		"/api/v1/segments/seg_1/sizes":           kindred.SegmentSizes{SegmentID: "seg_1", Sizes: []kindred.SegmentSize{{Day: "2026-11-22", Members: 4690}, {Day: "2026-11-23", Members: 4702}, {Day: "2026-11-24", Members: 4711}}},
 		"/api/v1/segments/seg_1/changes": kindred.SegmentChangeList{Cursor: "more", HasMore: true, Changes: []kindred.SegmentChange{
 			{UserID: "usr_1", ExternalID: new(name), Change: "entered", At: ago(time.Minute)}, {UserID: "usr_2", ExternalID: new("bob"), Change: "left", At: ago(time.Hour)}, {UserID: "usr_9", Change: "erased", At: ago(48 * time.Hour)},
 		}},
@@ -424,6 +428,9 @@ func goldenPages() map[string]golden {
 		"developers-revoke":  {"developers", full("Acme"), "developers/keys/key_1/revoke", "confirm=another"},
 		"campaigns-comma":    {"campaigns", full("Acme"), "campaigns", "key=KEY&name=Spring&budget_minor=10%2C50&currency=EUR&cluster_ids=clu_1&starts_at=2026-12-01T08:00&frequency_cap=3"},
 		"campaign-cancel":    {"campaign", full("Acme"), "campaigns/cam_1", "status=cancelled&confirm=another"},
+		"segment-who":        {"segment", full("Acme"), "segments/seg_1?who=ann", ""},
+		"segment-who-not":    {"segment", full("Acme"), "segments/seg_2?who=ann", ""},
+		"segment-nobody":     {"segment", full("Acme"), "segments/seg_1?who=nobody", ""},
 		"segment-retire":     {"segment", full("Acme"), "segments/seg_1/retire", "confirm=another"},
 		"users-built-amiss":  {"users", full("Acme"), "users?built=1&trait=age&comparison=over&value=abc&trait=plan&comparison=is&value=pro", ""},
 		"segments-built":     {"segments", full("Acme"), "segments?built=1&trait=age&comparison=over&value=30", ""},

@@ -93,7 +93,30 @@ func (p *page) segment() error {
 	} else if data["NoMembers"], err = notNow(err); err != nil {
 		return err
 	}
+	if err := p.oneMember(data, segment); err != nil {
+		return err
+	}
 	return p.show("segment", "Segments", segment.Name, data)
+}
+
+// oneMember adds whether somebody whose id was typed is in a segment, and why.
+func (p *page) oneMember(data map[string]any, segment *kindred.Segment) error {
+	who := strings.TrimSpace(p.r.URL.Query().Get("who"))
+	if who == "" {
+		return nil
+	}
+	data["Who"] = who
+	one, err := p.api.Segments.GetMember(p.r.Context(), segment.ID, typedUser(who))
+	switch what := problemOf(err); {
+	case err == nil:
+		data["One"] = one
+	case what.Status == http.StatusNotFound:
+		p.refused = problemOf(invalid("who", say("traits.there_is_no_user")))
+	default:
+		data["NoOne"], err = notNow(err)
+		return err
+	}
+	return nil
 }
 
 // changesShown is how many changes of a segment a page shows.

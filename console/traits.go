@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"kindred/console/chart"
@@ -120,11 +119,8 @@ func (p *page) tryTrait() error {
 	if who == "" {
 		return p.again(invalid("user_id", say("traits.whose_matches_type_the")), list)
 	}
-	if !givenID.MatchString(who) && !strings.HasPrefix(who, "ext:") {
-		who = "ext:" + who
-	}
 	found, err := p.api.Traits.Preview(p.r.Context(), kindred.TraitsPreview{
-		UserID: who, Limit: new(int64(8)), Traits: map[string]*kindred.TraitsPreviewTraitsValue{p.form("path"): &decision},
+		UserID: typedUser(who), Limit: new(int64(8)), Traits: map[string]*kindred.TraitsPreviewTraitsValue{p.form("path"): &decision},
 	})
 	if err != nil {
 		if what := problemOf(err); what.Status == http.StatusNotFound {

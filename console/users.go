@@ -25,6 +25,14 @@ const allOf = 200
 // givenID is an id that the service gives users. One of the client's own may begin like it.
 var givenID = regexp.MustCompile(`^usr_[0-9a-v]{26}$`)
 
+// typedUser is how the API is asked for a user whose id was typed.
+func typedUser(who string) string {
+	if givenID.MatchString(who) || strings.HasPrefix(who, "ext:") {
+		return who
+	}
+	return "ext:" + who
+}
+
 func (p *page) users() error { return p.showUsers(nil) }
 
 // showUsers lists users, and what is in a file that was chosen, if one was.

@@ -130,6 +130,11 @@ func TestSegments(t *testing.T) {
 		in.Segments[0].Why[0].Comparison != "traits.age > 30" || in.Segments[0].Why[0].Truth != httpapi.TruthTrue || len(in.Segments[1].Why) != 2 {
 		t.Errorf("in %+v", in)
 	}
+	out := want[httpapi.SegmentMembership](t, http.StatusOK, a.get(pros+"/members/ext:u8"))
+	if out.Member || out.Granted != nil || len(out.Why) != 2 || out.Why[0].Truth != httpapi.TruthTrue || out.Why[1].Truth != httpapi.TruthFalse {
+		t.Errorf("of who is not in: %+v", out)
+	}
+	wantProblem(t, http.StatusNotFound, "user_unknown", a.get(pros+"/members/ext:u7"))
 	filter := url.QueryEscape(fmt.Sprintf(`in_segment("%s") && user.external_id != "u9"`, idOfSegment(adults)))
 	if page := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users?filter="+filter)); len(page.Data) != 2 {
 		t.Errorf("the filter names %d users", len(page.Data))
@@ -282,6 +287,9 @@ func TestSegmentsAreMadeAndFollowedOnTheCommandLine(t *testing.T) {
 	}
 	if out := sh.must("segments", "why", "ext:u3"); !strings.Contains(out, "true     traits.age > 30") {
 		t.Errorf("why: %q", out)
+	}
+	if out := sh.must("segments", "why", "ext:u0", segment); !strings.Contains(out, " is not in it\n  false    traits.age > 30") {
+		t.Errorf("why not: %q", out)
 	}
 
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -511,6 +519,9 @@ func TestSegmentsUnderConsent(t *testing.T) {
 	filter := url.QueryEscape(fmt.Sprintf(`!granted(%q)`, layer.ID))
 	if found := want[httpapi.UserList](t, http.StatusOK, a.get("/api/v1/users?filter="+filter)); len(found.Data) != 1 || found.Data[0].ExternalID != "u1" {
 		t.Errorf("%+v do not grant", found.Data)
+	}
+	if one := want[httpapi.SegmentMembership](t, http.StatusOK, a.get(pros+"/members/ext:u1")); one.Member || *one.Granted || len(one.Why) > 0 {
+		t.Errorf("of who has withdrawn is told %+v", one)
 	}
 	preview := want[httpapi.RulePreview](t, http.StatusOK, a.send("POST", "/api/v1/rules/preview", map[string]any{"rule": `traits.plan == "pro"`, "consent_layer_id": layer.ID}))
 	if preview.Members != 19 {

@@ -4676,6 +4676,35 @@ type SegmentMemberList struct {
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
+// SegmentMembership Whether a user is in a segment, and why.
+type SegmentMembership struct {
+	// ConsentLayerID The layer's id, `lay_…`.
+	//
+	// Example: lay_0123456789abcdefghijklmnoo
+	ConsentLayerID *ConsentLayerID `json:"consent_layer_id,omitempty"`
+
+	// Granted Whether the user grants the consent layer of the segment, if it has one.
+	Granted *bool `json:"granted,omitempty"`
+
+	// Member Whether it is in the segment.
+	//
+	// Example: false
+	Member bool `json:"member"`
+
+	// SegmentID The segment's id, `seg_…`.
+	//
+	// Example: seg_0123456789abcdefghijklmnoo
+	SegmentID SegmentID `json:"segment_id"`
+
+	// UserID The user's id, `usr_…`.
+	//
+	// Example: usr_0123456789abcdefghijklmnoo
+	UserID UserID `json:"user_id"`
+
+	// Why Every comparison of the rule that counts, as it stands there. Empty where nobody is in the segment since it is, or was until just now, blocked, and where the user does not grant its consent layer.
+	Why []JudgedComparison `json:"why"`
+}
+
 // SegmentOfUser A segment that a user is in, and why.
 type SegmentOfUser struct {
 	// Name What you call the segment.
@@ -6872,6 +6901,9 @@ type ServerInterface interface {
 	// ListSegmentMembers List the members of a segment
 	// (GET /api/v1/segments/{segment_id}/members)
 	ListSegmentMembers(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, params ListSegmentMembersParams)
+	// GetSegmentMember Say whether a user is in a segment, and why
+	// (GET /api/v1/segments/{segment_id}/members/{user_id})
+	GetSegmentMember(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, userID UserInPath)
 	// ListSegmentSizes How many members a segment had, day by day
 	// (GET /api/v1/segments/{segment_id}/sizes)
 	ListSegmentSizes(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, params ListSegmentSizesParams)
@@ -10208,6 +10240,41 @@ func (siw *ServerInterfaceWrapper) ListSegmentMembers(w http.ResponseWriter, r *
 	handler.ServeHTTP(w, r)
 }
 
+// GetSegmentMember operation middleware
+func (siw *ServerInterfaceWrapper) GetSegmentMember(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "segment_id" -------------
+	var segmentID SegmentInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "segment_id", mux.Vars(r)["segment_id"], &segmentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "segment_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "user_id" -------------
+	var userID UserInPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user_id", mux.Vars(r)["user_id"], &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "user_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSegmentMember(w, r, segmentID, userID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListSegmentSizes operation middleware
 func (siw *ServerInterfaceWrapper) ListSegmentSizes(w http.ResponseWriter, r *http.Request) {
 
@@ -11314,6 +11381,7 @@ func register(r *mux.Router, si ServerInterface, onError func(w http.ResponseWri
 	r.HandleFunc("/api/v1/segments/{segment_id}", wrapper.ChangeSegment).Methods(http.MethodPatch).Name("PATCH /api/v1/segments/{segment_id}")
 	r.HandleFunc("/api/v1/segments/{segment_id}/changes", wrapper.ListSegmentChanges).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}/changes")
 	r.HandleFunc("/api/v1/segments/{segment_id}/members", wrapper.ListSegmentMembers).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}/members")
+	r.HandleFunc("/api/v1/segments/{segment_id}/members/{user_id}", wrapper.GetSegmentMember).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}/members/{user_id}")
 	r.HandleFunc("/api/v1/segments/{segment_id}/sizes", wrapper.ListSegmentSizes).Methods(http.MethodGet).Name("GET /api/v1/segments/{segment_id}/sizes")
 	r.HandleFunc("/api/v1/statistics", wrapper.GetStatistics).Methods(http.MethodGet).Name("GET /api/v1/statistics")
 	r.HandleFunc("/api/v1/traits", wrapper.GetTraits).Methods(http.MethodGet).Name("GET /api/v1/traits")
@@ -13617,6 +13685,29 @@ func (response ListSegmentMembers200TextCsvResponse) VisitListSegmentMembersResp
 	return err
 }
 
+type GetSegmentMemberRequestObject struct {
+	SegmentID SegmentInPath `json:"segment_id"`
+	UserID    UserInPath    `json:"user_id"`
+}
+
+type GetSegmentMemberResponseObject interface {
+	VisitGetSegmentMemberResponse(w http.ResponseWriter) error
+}
+
+type GetSegmentMember200JSONResponse SegmentMembership
+
+func (response GetSegmentMember200JSONResponse) VisitGetSegmentMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListSegmentSizesRequestObject struct {
 	SegmentID SegmentInPath `json:"segment_id"`
 	Params    ListSegmentSizesParams
@@ -14665,6 +14756,9 @@ type StrictServerInterface interface {
 	// ListSegmentMembers List the members of a segment
 	// (GET /api/v1/segments/{segment_id}/members)
 	ListSegmentMembers(ctx context.Context, request ListSegmentMembersRequestObject) (ListSegmentMembersResponseObject, error)
+	// GetSegmentMember Say whether a user is in a segment, and why
+	// (GET /api/v1/segments/{segment_id}/members/{user_id})
+	GetSegmentMember(ctx context.Context, request GetSegmentMemberRequestObject) (GetSegmentMemberResponseObject, error)
 	// ListSegmentSizes How many members a segment had, day by day
 	// (GET /api/v1/segments/{segment_id}/sizes)
 	ListSegmentSizes(ctx context.Context, request ListSegmentSizesRequestObject) (ListSegmentSizesResponseObject, error)
@@ -17084,6 +17178,33 @@ func (sh *strictHandler) ListSegmentMembers(w http.ResponseWriter, r *http.Reque
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListSegmentMembersResponseObject); ok {
 		if err := validResponse.VisitListSegmentMembersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetSegmentMember operation middleware
+func (sh *strictHandler) GetSegmentMember(w http.ResponseWriter, r *http.Request, segmentID SegmentInPath, userID UserInPath) {
+	var request GetSegmentMemberRequestObject
+
+	request.SegmentID = segmentID
+	request.UserID = userID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSegmentMember(ctx, request.(GetSegmentMemberRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSegmentMember")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetSegmentMemberResponseObject); ok {
+		if err := validResponse.VisitGetSegmentMemberResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -218,6 +218,28 @@ func (a *API) ListSegmentsOfUser(ctx context.Context, r httpapi.ListSegmentsOfUs
 	})}, nil
 }
 
+// GetSegmentMember says whether a user is in a segment, and why.
+func (a *API) GetSegmentMember(ctx context.Context, r httpapi.GetSegmentMemberRequestObject) (httpapi.GetSegmentMemberResponseObject, error) {
+	client, eventual := asked(ctx)
+	segment, err := httpapi.Named[id.Segment](r.SegmentID, fault.UnknownSegment)
+	if err != nil {
+		return nil, err
+	}
+	user, err := a.userThere(ctx, r.UserID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := segments.Model{Reader: a.Reader}.MemberOf(ctx, client, eventual, user, segment)
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.GetSegmentMember200JSONResponse{SegmentID: segment, UserID: user, Member: found.Member, Why: each(found.Why, judgedBody)}
+	if found.Layer != "" {
+		answer.ConsentLayerID, answer.Granted = &found.Layer, &found.Granted
+	}
+	return answer, nil
+}
+
 // PreviewRule says whom a rule would name.
 func (a *API) PreviewRule(ctx context.Context, r httpapi.PreviewRuleRequestObject) (httpapi.PreviewRuleResponseObject, error) {
 	client, eventual := asked(ctx)

@@ -179,6 +179,19 @@ func (w *segmentFixture) askedOtherwise(want map[id.Segment][]id.User) (named in
 		}
 	}
 	for segment, of := range c.serving {
+		for _, user := range users {
+			in := slices.Contains(want[segment], user)
+			one := testkit.Must(w.model.MemberOf(w.Context(), w.Acme, true, user, segment))(w)
+			if granted := of.layer == "" || c.granted[user][of.layer]; one.Member != in || (len(one.Why) > 0) != (granted && !of.blocked) {
+				w.Errorf("%s is in %s: %v, by brute force %v, and told is %v", user, segment, one.Member, in, one.Why)
+			}
+			if len(one.Why) == 1 && one.Why[0].Text == of.text && (one.Why[0].Truth == rule.True) != in {
+				w.Errorf("%s is in %s: %v, since %+v", user, segment, in, one.Why)
+			}
+			if why, is := whys[segment][user]; is != in || is && !cmp.Equal(why, one.Why) {
+				w.Errorf("%s is in %s: %v, %v; told alone: %v", user, segment, is, why, one.Why)
+			}
+		}
 		if of.blocked {
 			continue
 		}
@@ -192,13 +205,6 @@ func (w *segmentFixture) askedOtherwise(want map[id.Segment][]id.User) (named in
 			in := slices.Contains(want[segment], user)
 			if named++; found[user] && (of.layer == "" || c.granted[user][of.layer]) != in {
 				w.Errorf("a filter %s names %s: %v", of.text, user, found[user])
-			}
-			why, is := whys[segment][user]
-			if is != in || is && len(why) == 0 {
-				w.Errorf("%s is in %s: %v, %v", user, segment, is, why)
-			}
-			if len(why) == 1 && why[0].Text == of.text && why[0].Truth != rule.True {
-				w.Errorf("%s is in %s, since %+v", user, segment, why)
 			}
 		}
 	}

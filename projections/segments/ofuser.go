@@ -3,6 +3,7 @@ package segments
 import (
 	"context"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/projections/readmodel"
@@ -31,46 +32,74 @@ func (m Model) Of(ctx context.Context, client id.Client, eventual bool, users []
 	return in, err
 }
 
-// SegmentOfUser is a segment that a user is in, and why; nil where that took too long to tell.
+// SegmentOfUser is what a segment makes of a user.
 type SegmentOfUser struct {
 	Segment
-	Why []rule.Comparison
+	Member  bool
+	Granted bool              // the segment's consent layer, if it has one
+	Why     []rule.Comparison // nil where nothing may be told, and where that took too long
 }
 
-var segmentsOfUser = `SELECT s.id, s.name, v.rule, v.rule_event, k.id AS key, k.client_key, k.wrapped, v.layer
+var segmentsOfUser = `SELECT s.id, s.name, v.rule, v.rule_event, k.id AS key, k.client_key, k.wrapped, v.layer, v.blocked, coalesce(v.number = ANY($2), false) AS is_in
 FROM segments s JOIN segment_versions v ON v.client = s.client AND v.segment = s.id AND v.serves` + readmodel.JoinKeyOf(`$1`, `s.id`) + `
-WHERE s.client = $1 AND v.number = ANY($2) ORDER BY s.created_position`
+WHERE s.client = $1 AND (v.number = ANY($2) OR s.id = $3) ORDER BY s.created_position`
 
 // OfUser returns the segments that a user is in, in order of their creation, each with
 // what the rule that counts makes of the user.
 // Faults: building, quarantined, stale.
 func (m Model) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]SegmentOfUser, error) {
+	return m.ofUser(ctx, client, eventual, user, "")
+}
+
+// MemberOf says whether a user is in a segment, and what the rule that counts makes of the user.
+// Faults: building, quarantined, segment_building, segment_unknown, stale.
+func (m Model) MemberOf(ctx context.Context, client id.Client, eventual bool, user id.User, segment id.Segment) (SegmentOfUser, error) {
+	if _, err := m.progress(ctx, client, eventual, segment); err != nil {
+		return SegmentOfUser{}, err
+	}
+	found, err := m.ofUser(ctx, client, true, user, segment)
+	return readmodel.Only(found, err, fault.UnknownSegment())
+}
+
+// ofUser returns what one segment makes of a user, or with an empty id what all make that it is in.
+func (m Model) ofUser(ctx context.Context, client id.Client, eventual bool, user id.User, one id.Segment) ([]SegmentOfUser, error) {
+	var u segmentUser
 	var facts rule.Facts
-	var in []int32
-	var of knownOfUser
-	if err := m.judged(ctx, client, eventual, nil, nil, judgedByID, []string{string(user)}, func(u *segmentUser, _ int) bool {
-		facts, in, of = *u.facts, u.versions, u.known
+	if err := m.judged(ctx, client, eventual, nil, nil, judgedByID, []string{string(user)}, func(judged *segmentUser, _ int) bool {
+		u, facts = *judged, *judged.facts
 		return true
-	}); err != nil || len(in) == 0 {
+	}); err != nil || one == "" && len(u.versions) == 0 {
 		return nil, err
 	}
-	stored, err := readmodel.Query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{in}, func(s *storedSegment) []any {
-		return append(s.basics(), readmodel.Text(&s.Layer))
+	type row struct {
+		storedSegment
+		in bool
+	}
+	rows, err := readmodel.Query(ctx, m.Reader, m, client, true, segmentsOfUser, []any{u.versions, string(one)}, func(r *row) []any {
+		return append(r.basics(), readmodel.Text(&r.Layer), &r.blocked, &r.in)
 	})
 	if err != nil {
 		return nil, err
 	}
-	segments, err := m.opened(ctx, client, stored)
+	in := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		in[string(r.ID)] = r.in
+	}
+	segments, err := m.opened(ctx, client, readmodel.Column(rows, func(r row) storedSegment { return r.storedSegment }))
 	if err != nil {
 		return nil, err
 	}
-	segments = readable(segments)
-	found, ids := make([]SegmentOfUser, len(segments)), make(map[string]bool, len(segments))
-	for i, s := range segments {
-		found[i].Segment, ids[string(s.ID)] = s, true
+	var found []SegmentOfUser
+	for _, s := range readable(segments) {
+		if one == "" || s.ID == one {
+			found = append(found, SegmentOfUser{Segment: s, Member: in[string(s.ID)], Granted: u.known.granted[s.Layer]})
+		}
 	}
-	facts.InSegment = func(segment string) bool { return ids[segment] }
-	return found, m.explain(ctx, client, found, &facts, of, maxExplained)
+	if u.id == "" { // it is on its way here
+		return found, nil
+	}
+	facts.InSegment = func(segment string) bool { return in[segment] }
+	return found, m.explain(ctx, client, found, &facts, u.known, maxExplained)
 }
 
 const (
@@ -81,7 +110,7 @@ const (
 	explainedAtOnce = 20_000_000
 )
 
-// explain says why a user is in each of some segments, until that took so many steps.
+// explain says what each of some segments makes of a user, until that took so many steps.
 func (m Model) explain(ctx context.Context, client id.Client, found []SegmentOfUser, facts *rule.Facts, of knownOfUser, most int) error {
 	for steps := 0; len(found) > 0 && steps < most; {
 		if err := m.Judging.Do(ctx, client, func() error {
@@ -100,8 +129,12 @@ func (m Model) explain(ctx context.Context, client id.Client, found []SegmentOfU
 	return nil
 }
 
-// explain says why a user is in the segment, and what that took.
+// explain says what the segment makes of a user, and what that took. A segment that names
+// nobody, since it is or was blocked, tells nothing; under a layer nothing is told of who does not grant it.
 func (s *SegmentOfUser) explain(facts *rule.Facts) (steps int) {
+	if s.Blocked || s.Building || s.Layer != "" && !s.Granted {
+		return 0
+	}
 	parsed, err := rule.Parse(s.Rule, rule.Users)
 	if err != nil {
 		return parseSteps * len(s.Rule)

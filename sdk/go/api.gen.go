@@ -1702,6 +1702,16 @@ func (r *SegmentsAPI) ListMembersCSV(ctx context.Context, segmentID string, to i
 	return written(ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members"}, to, opts)
 }
 
+// GetMember: Say whether a user is in a segment, and why.
+//
+// With what every comparison of the rule that counts says of the user, also of a user who is not in
+// the segment.
+//
+// GET /api/v1/segments/{segment_id}/members/{user_id}
+func (r *SegmentsAPI) GetMember(ctx context.Context, segmentID string, userID string, opts ...Option) (*SegmentMembership, error) {
+	return answer[SegmentMembership](ctx, r.c, request{operation: "getSegmentMember", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members/" + segment(userID)}, opts)
+}
+
 // ListSegmentSizesParams narrows what is answered; what is left out is not sent.
 type ListSegmentSizesParams struct {
 	// The day that holds this time is the first.
@@ -4794,6 +4804,24 @@ type SegmentMemberList struct {
 	Data []SegmentMember `json:"data"`
 	// Where the next page starts; null after the last.
 	NextCursor *string `json:"next_cursor"`
+}
+
+// SegmentMembership: Whether a user is in a segment, and why.
+type SegmentMembership struct {
+	// Whether it is in the segment.
+	Member bool `json:"member"`
+	// The segment's id, `seg_…`.
+	SegmentID string `json:"segment_id"`
+	// The user's id, `usr_…`.
+	UserID string `json:"user_id"`
+	// Every comparison of the rule that counts, as it stands there. Empty where nobody is in the
+	// segment since it is, or was until just now, blocked, and where the user does not grant its
+	// consent layer.
+	Why []JudgedComparison `json:"why"`
+	// The layer's id, `lay_…`.
+	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
+	// Whether the user grants the consent layer of the segment, if it has one.
+	Granted *bool `json:"granted,omitzero"`
 }
 
 // SegmentOfUser: A segment that a user is in, and why.

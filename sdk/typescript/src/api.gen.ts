@@ -102,6 +102,7 @@ import type {
   SegmentList,
   SegmentMember,
   SegmentMemberList,
+  SegmentMembership,
   SegmentSizes,
   SegmentUpdate,
   Session,
@@ -1647,6 +1648,18 @@ export class SegmentsAPI {
    */
   listMembersCsv(segmentId: string, options?: CallOptions): AsyncGenerator<string, void, undefined> {
     return csv(this.#c, { operation: "listSegmentMembers", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/members` }, options);
+  }
+
+  /**
+   * Say whether a user is in a segment, and why.
+   *
+   * With what every comparison of the rule that counts says of the user, also of a user who is not
+   * in the segment.
+   *
+   * `GET /api/v1/segments/{segment_id}/members/{user_id}`
+   */
+  getMember(segmentId: string, userId: string, options?: CallOptions): Promise<SegmentMembership> {
+    return answer(this.#c, { operation: "getSegmentMember", method: "GET", path: `/api/v1/segments/${segment(segmentId)}/members/${segment(userId)}` }, options);
   }
 
   /**

@@ -2501,6 +2501,26 @@ export interface SegmentMemberList {
   next_cursor: string | null;
 }
 
+/** Whether a user is in a segment, and why. */
+export interface SegmentMembership {
+  /** Whether it is in the segment. */
+  member: boolean;
+  /** The segment's id, `seg_…`. */
+  segment_id: string;
+  /** The user's id, `usr_…`. */
+  user_id: string;
+  /**
+   * Every comparison of the rule that counts, as it stands there. Empty where nobody is in the
+   * segment since it is, or was until just now, blocked, and where the user does not grant its
+   * consent layer.
+   */
+  why: Array<JudgedComparison>;
+  /** The layer's id, `lay_…`. */
+  consent_layer_id?: string;
+  /** Whether the user grants the consent layer of the segment, if it has one. */
+  granted?: boolean;
+}
+
 /** A segment that a user is in, and why. */
 export interface SegmentOfUser {
   /** What you call the segment. */

@@ -1262,6 +1262,16 @@ class AsyncSegmentsAPI:
         """
         return self._c.csv(Request("listSegmentMembers", "GET", f"/api/v1/segments/{segment(segment_id)}/members"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))
 
+    async def get_member(self, segment_id: str, user_id: str, *, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentMembership:
+        """Say whether a user is in a segment, and why.
+
+        With what every comparison of the rule that counts says of the user, also of a user who is
+        not in the segment.
+
+        ``GET /api/v1/segments/{segment_id}/members/{user_id}``
+        """
+        return await self._c.answer(Request("getSegmentMember", "GET", f"/api/v1/segments/{segment(segment_id)}/members/{segment(user_id)}"), Call(eventual=eventual, timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+
     async def list_sizes(self, segment_id: str, *, from_: str | None = None, to: str | None = None, eventual: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.SegmentSizes:
         """How many members a segment had, day by day.
 

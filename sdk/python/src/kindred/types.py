@@ -2335,6 +2335,24 @@ class SegmentMemberList(TypedDict):
     next_cursor: str | None
 
 
+class SegmentMembership(TypedDict):
+    """Whether a user is in a segment, and why."""
+    # Whether it is in the segment.
+    member: bool
+    # The segment's id, `seg_…`.
+    segment_id: str
+    # The user's id, `usr_…`.
+    user_id: str
+    # Every comparison of the rule that counts, as it stands there. Empty where nobody is in the
+    # segment since it is, or was until just now, blocked, and where the user does not grant its
+    # consent layer.
+    why: list[JudgedComparison]
+    # The layer's id, `lay_…`.
+    consent_layer_id: NotRequired[str]
+    # Whether the user grants the consent layer of the segment, if it has one.
+    granted: NotRequired[bool]
+
+
 class SegmentOfUser(TypedDict):
     """A segment that a user is in, and why."""
     # What you call the segment.
