@@ -316,11 +316,14 @@ func checkType(w http.ResponseWriter, r *http.Request, types ...string) error {
 }
 
 // encoded says whether the body is compressed or the like, which nobody here
-// undoes.
+// undoes. An element of the list that is empty is none (RFC 9110, section 5.6.1.2).
 func encoded(r *http.Request) bool {
-	return slices.ContainsFunc(r.Header.Values("Content-Encoding"), func(coding string) bool {
-		return !strings.EqualFold(strings.TrimSpace(coding), "identity")
-	})
+	for coding := range strings.SplitSeq(strings.Join(r.Header.Values("Content-Encoding"), ","), ",") {
+		if coding = strings.TrimSpace(coding); coding != "" && !strings.EqualFold(coding, "identity") {
+			return true
+		}
+	}
+	return false
 }
 
 // limit counts a request against its token and, where that has not used up its

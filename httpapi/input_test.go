@@ -181,7 +181,14 @@ func TestMediaTypes(t *testing.T) {
 	for _, contentType := range []string{"", "text/plain", "application/xml", "application/json; charset=iso-8859-1", "application/json; profile=x; charset=iso-8859-1", "application/x-www-form-urlencoded"} {
 		e.problem(415, "wrong_content_type", "POST", users, body, append(token("full"), "Content-Type", contentType)...)
 	}
-	e.problem(415, "wrong_content_type", "POST", users, body, append(token("full"), "Content-Encoding", "gzip")...)
+	for _, coding := range []string{"gzip", "identity, br"} {
+		e.problem(415, "wrong_content_type", "POST", users, body, append(token("full"), "Content-Encoding", coding)...)
+	}
+	for _, coding := range []string{"", "Identity", " , identity"} {
+		if answer, got := e.send("POST", users, strings.NewReader(body), append(token("full"), "Content-Encoding", coding)...); answer.StatusCode != 201 {
+			t.Errorf("%q: %d %s", coding, answer.StatusCode, got)
+		}
+	}
 	e.problem(415, "wrong_content_type", "POST", users+"/import", body, token("full")...)
 	for _, contentType := range []string{"application/json", "Application/JSON; Charset=\"UTF-8\"", "application/json; charset=utf-8; profile=x", "application/json; charset"} {
 		if answer, got := e.send("POST", users, strings.NewReader(body), append(token("full"), "Content-Type", contentType)...); answer.StatusCode != 201 {
