@@ -34,7 +34,7 @@ func (p *Policies) AdvanceCampaigns(ctx context.Context) (more bool, err error) 
 	}
 	for campaign, client := range due {
 		advanced, err := p.advance(ctx, client, campaign)
-		if err != nil && ctx.Err() == nil {
+		if isTold(ctx, err) {
 			p.Logger.WarnContext(ctx, "campaign not advanced, trying again", "campaign", campaign, "error", err)
 		}
 		more = more || advanced // where nothing was, the read model is behind

@@ -302,7 +302,7 @@ func (c *Clustering) carryOut(ctx context.Context, run projections.OpenRun, memo
 	} else if err == nil {
 		status = runCompleted
 	}
-	if err != nil && ctx.Err() == nil {
+	if isTold(ctx, err) {
 		log.WarnContext(ctx, "clustering run interrupted, trying again", "attempt", number, "error", err)
 	}
 }

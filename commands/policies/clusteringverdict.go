@@ -25,7 +25,7 @@ func (c *Clustering) judge(ctx context.Context, run projections.OpenRun, memory 
 		a := &attempt{Clustering: c, run: run, number: number, by: call, memory: memory, judges: true}
 		err = a.judge(ctx)
 	}
-	if err != nil && ctx.Err() == nil {
+	if isTold(ctx, err) {
 		c.Logger.WarnContext(ctx, "verdict on a clustering run interrupted, trying again",
 			"run", run.ID, "client", run.Client, "attempt", number, "error", err)
 	}

@@ -109,6 +109,12 @@ func (p *Policies) Run(ctx context.Context) error {
 	return nil
 }
 
+// isTold says whether the log tells that something of a client failed and is tried again: not
+// of a client that was deleted, whose rows are on their way out, and not once ctx has ended.
+func isTold(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !errors.Is(err, eventstore.ErrDeleted)
+}
+
 // sweep works until ctx ends, with a pause whenever there is no more to do, and a longer one
 // while it fails, so that a database that is away does not fill the log.
 // Several processes may sweep at once: the log decides.

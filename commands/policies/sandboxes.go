@@ -32,7 +32,7 @@ func (p *Policies) EndSandboxes(ctx context.Context) error {
 		return err
 	}
 	for sandbox, parent := range due {
-		if err := p.endSandbox(ctx, parent, sandbox); err != nil && ctx.Err() == nil {
+		if err := p.endSandbox(ctx, parent, sandbox); isTold(ctx, err) {
 			p.Logger.WarnContext(ctx, "sandbox not deleted, trying again", "client", sandbox, "error", err)
 		}
 	}

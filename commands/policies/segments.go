@@ -58,7 +58,7 @@ func (p *Policies) buildSegments(ctx context.Context) (found, more bool, err err
 	}
 	for _, client := range building {
 		rest, err := p.build(ctx, client)
-		if err != nil && ctx.Err() == nil {
+		if isTold(ctx, err) {
 			p.Logger.WarnContext(ctx, "users not judged by a new rule, trying again", "client", client, "error", err)
 		}
 		more = more || rest && err == nil
@@ -94,7 +94,7 @@ func (p *Policies) restoreSegments(ctx context.Context) (bool, error) {
 			}
 			return err
 		})
-		if err != nil && ctx.Err() == nil {
+		if isTold(ctx, err) {
 			p.Logger.WarnContext(ctx, "a segment is not restored, trying again", "client", client, "error", err)
 		}
 	}
@@ -110,7 +110,7 @@ func (p *Policies) PassTime(ctx context.Context) error {
 		return err
 	}
 	for _, client := range due {
-		if err := p.passTime(ctx, client, now); err != nil && ctx.Err() == nil {
+		if err := p.passTime(ctx, client, now); isTold(ctx, err) {
 			p.Logger.WarnContext(ctx, "time has not passed for segments, trying again", "client", client, "error", err)
 		}
 	}
