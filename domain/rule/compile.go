@@ -210,16 +210,16 @@ func isWhole(e ast.Expr) bool {
 	return e.Kind() == ast.IdentKind && e.AsIdent() == "traits"
 }
 
-// name compiles a name that a path begins with; the scope of the rule says which there are.
+// name compiles a name that a path begins with; which of them a scope has, its environment says.
 func (c *compiler) name(e ast.Expr) (value, error) {
-	switch name := e.AsIdent(); {
-	case name == c.element && c.element != "":
+	switch name := e.AsIdent(); name {
+	case c.element:
 		return func(j *judgement) any { return j.element }, nil
-	case c.scope != Events && name == "traits":
+	case "traits":
 		return func(j *judgement) any { return object(j.Traits) }, nil
-	case c.scope == Events && name == "data":
+	case "data":
 		return func(j *judgement) any { return object(j.Data) }, nil
-	case c.scope == Events && name == "event_type":
+	case "event_type":
 		return func(j *judgement) any { return j.EventType }, nil
 	default:
 		return nil, c.wrong(e, "%s stands for nothing by itself.", name)
@@ -250,11 +250,7 @@ func (c *compiler) member(e ast.Expr) (value, error) {
 	selected := e.AsSelect()
 	from := selected.Operand()
 	var v value
-	named := ""
-	if from.Kind() == ast.IdentKind && from.AsIdent() != c.element {
-		named = from.AsIdent()
-	}
-	switch named {
+	switch from.AsIdent() { // elements have other names
 	case "user":
 		if v = ofUser[selected.FieldName()]; v == nil {
 			return nil, c.wrong(e, "user has external_id, created_at and updated_at, and no %s.", selected.FieldName())
@@ -694,7 +690,7 @@ func (c *compiler) distance(args []ast.Expr) (value, error) {
 	lat, isLat := c.fixed(args[1]).(float64)
 	lon, isLon := c.fixed(args[2]).(float64)
 	from, ok := traits.PlaceAt(lat, lon)
-	if !isLat || !isLon || !ok || math.IsNaN(lat+lon) {
+	if !isLat || !isLon || !ok {
 		return nil, c.wrong(args[1], "distance_km takes a place, and a latitude and a longitude in the rule itself.")
 	}
 	place, err := c.value(args[0])

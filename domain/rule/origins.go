@@ -200,6 +200,5 @@ func (o *origins) useElements(fold ast.ComprehensionExpr) error {
 		o.note(fold.IterRange(), path, false)
 	}
 	o.element, o.elements = fold.IterVar(), list
-	defer func() { o.element, o.elements = "", nil }()
 	return o.use(fold.LoopStep().AsCall().Args()[1], false)
 }

@@ -17,16 +17,13 @@ type plain struct {
 
 // plain is an expression that compares so; ok is false of any other.
 func (c *compiler) plain(e ast.Expr) (p plain, ok bool) {
-	if c.scope == Events || e.Kind() != ast.CallKind {
-		return p, false
-	}
 	call := e.AsCall()
 	holds, compares := orders[call.FunctionName()]
-	if !compares || call.Args()[0].Kind() != ast.SelectKind || call.Args()[1].Kind() != ast.LiteralKind {
+	if !compares || call.Args()[0].Kind() != ast.SelectKind {
 		return p, false
 	}
 	of := call.Args()[0].AsSelect()
-	if of.IsTestOnly() || of.Operand().Kind() != ast.IdentKind || of.Operand().AsIdent() != "traits" {
+	if of.IsTestOnly() || of.Operand().AsIdent() != AllTraits {
 		return p, false
 	}
 	to := c.fixed(call.Args()[1])

@@ -441,7 +441,6 @@ func (q quantified) judge(j *judgement) Truth {
 	if !ok {
 		return Unknown
 	}
-	defer func() { j.element = nil }()
 	known := true
 	for _, j.element = range list {
 		if j.takes(1) {

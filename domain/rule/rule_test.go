@@ -116,6 +116,9 @@ func TestARuleJudges(t *testing.T) {
 		`traits.pets.all(p, p.age > 1)`:                              rule.Unknown,
 		`traits.pets.exists(p, p.age > 1 && p.age < 10)`:             rule.True,
 		`traits.plan.exists(p, true)`:                                rule.Unknown,
+		`traits.likes.exists(l, l == traits.likes[1])`:               rule.True,
+		`(traits.active && traits.age > 30) == traits.active`:        rule.True,
+		`(traits.active && traits.age > 40) == traits.active`:        rule.False,
 
 		`within(traits.last_seen, "30d")`:                 rule.True,
 		`within(traits.last_seen, "2w")`:                  rule.False,
@@ -145,6 +148,12 @@ func TestARuleOfEventsKnowsTheirNamesAlone(t *testing.T) {
 	if got := parsed(t, `event_type == "match.computed" && data.score > 0.8`, rule.Events).Judge(facts); got != rule.True {
 		t.Errorf("%d", got)
 	}
+	facts.Data["list"] = slices.Repeat([]any{1.0}, 3_000)
+	for text, want := range map[string]rule.Truth{`data.list[2999] == 1`: rule.True, `2 in data.list`: rule.Unknown} { // which takes 3,000 steps of 2,000
+		if got := parsed(t, text, rule.Events).Judge(facts); got != want {
+			t.Errorf("%s is %d", text, got)
+		}
+	}
 	for _, text := range []string{`traits.plan == "pro"`, `user.external_id == "a"`} {
 		if _, err := rule.Parse(text, rule.Events); err == nil {
 			t.Errorf("%s is taken for events", text)
@@ -170,12 +179,21 @@ func TestWhatIsWrongIsSaidWhere(t *testing.T) {
 		`within(traits.t, "30")`:                          "line 1, column 18: within takes a window",
 		`within(traits.t, traits.u)`:                      "within takes a window",
 		`within(traits.t, "200000000w")`:                  "within takes a window",
+		`within(traits.t, "0d")`:                          "within takes a window",
 		`distance_km(traits.p, 91, 0) < 1`:                "distance_km takes a place",
+		`distance_km(traits.p, traits.lat, 0) < 1`:        "distance_km takes a place",
+		`distance_km(traits.p, 0, traits.lon) < 1`:        "distance_km takes a place",
 		`traits.x.matches("(")`:                           "no regular expression",
 		`traits.x.matches(traits.y)`:                      "a regular expression in the rule itself",
 		`traits[traits.x] == 1`:                           "in the rule itself",
 		`bucket("a", 0) == 1`:                             "bucket takes a text",
 		`bucket("a", 1.5) == 0`:                           "bucket takes a text",
+		`bucket("a", 1000001) == 0`:                       "bucket takes a text",
+		`bucket(traits.salt, 2) == 0`:                     "bucket takes a text",
+		`bucket("a", traits.n) == 0`:                      "bucket takes a text",
+		`user == user`:                                    "line 1, column 1: user stands for nothing by itself",
+		`in_segment("seg_1")`:                             "in_segment takes the id of a segment, which begins",
+		`has(traits.pets[0])`:                             "A member stands in has",
 		`{"a": 1} == traits.x`:                            "A rule makes no objects",
 		`"a" > 3`:                                         "There is no '>' applied to '(text, number)'.",
 		strings.Repeat("(", 60) + strings.Repeat(")", 60): "line 1",
@@ -188,6 +206,7 @@ func TestWhatIsWrongIsSaidWhere(t *testing.T) {
 			t.Errorf("%.60s: %v, not %q", text, err, want)
 		}
 	}
+	parsed(t, `traits.a == "`+strings.Repeat("a", rule.MaxText-14)+`"`, rule.Users)
 }
 
 // Whatever is hostile is refused soon: each within a second here, where a machine is
@@ -373,19 +392,21 @@ func TestARuleAsksForConsentClustersAndBehaviour(t *testing.T) {
 
 func TestWhatCountsCannotTellIsRefused(t *testing.T) {
 	for text, where := range map[string]string{
-		`interactions("click", "7d") >= 257`:             "column 32",
-		`interactions("click", "7d") > 256`:              "column 31",
-		`256 == interactions("click", "7d")`:             "column 1:",
-		`256 < interactions("click", "7d")`:              "column 1:",
-		`257 <= interactions("click", "7d")`:             "column 1:",
-		`interactions("click", "7d") >= traits.n`:        "column 38",
-		`interactions("click", "7d") + 1 > 2`:            "column 13",
-		`interactions("clicks", "7d") > 2`:               "column 14",
-		`interactions("click", "91d") > 2`:               "column 23",
-		`seen("cmp_04hk8ls48pkqs04hk8ls48pkqs", "7d")`:   "column 6",
-		`seen("cam_04hk8ls48pkqs04hk8ls48pkqs", "13w")`:  "column 40",
-		`granted("seg_04hk8ls48pkqs04hk8ls48pkqs")`:      "column 9",
-		"traits.a == 1 &&\n  in_cluster(traits.cluster)": "line 2, column 20",
+		`interactions("click", "7d") >= 257`:                                         "column 32",
+		`interactions("click", "7d") > 256`:                                          "column 31",
+		`256 == interactions("click", "7d")`:                                         "column 1:",
+		`256 < interactions("click", "7d")`:                                          "column 1:",
+		`257 <= interactions("click", "7d")`:                                         "column 1:",
+		`interactions("click", "7d") >= traits.n`:                                    "column 38",
+		`interactions("click", "7d") + 1 > 2`:                                        "column 13",
+		`size([interactions("click", "7d")]) > 0`:                                    "column 19",
+		`(interactions("click", "7d") >= 2 ? interactions("click", "7d") : 0) > 300`: "column 49",
+		`interactions("clicks", "7d") > 2`:                                           "column 14",
+		`interactions("click", "91d") > 2`:                                           "column 23",
+		`seen("cmp_04hk8ls48pkqs04hk8ls48pkqs", "7d")`:                               "column 6",
+		`seen("cam_04hk8ls48pkqs04hk8ls48pkqs", "13w")`:                              "column 40",
+		`granted("seg_04hk8ls48pkqs04hk8ls48pkqs")`:                                  "column 9",
+		"traits.a == 1 &&\n  in_cluster(traits.cluster)":                             "line 2, column 20",
 	} {
 		if _, err := rule.Parse(text, rule.Users); err == nil || !strings.Contains(err.Error(), where) {
 			t.Errorf("%s: %v, and not at %s", text, err, where)
@@ -430,8 +451,12 @@ func TestARuleStaysWithinItsBounds(t *testing.T) {
 		{`traits.religion in traits.likes`, free, "traits.religion is sensitive"},
 		{`within(traits.my.religion, "3d") || distance_km(traits.religion, 1, 2) < 3`, free, "traits.my.religion is sensitive"},
 		{`size(traits.religion) > 1`, free, "traits.religion is sensitive"},
+		{`traits.religion.startsWith("x")`, free, "traits.religion is sensitive"},
+		{`traits.religion.exists(x, true)`, free, "traits.religion is sensitive"},
 		{`traits.religion ? true : false`, free, "traits.religion is sensitive"},
 		{`traits.home == traits.plan`, layer, "traits.home.floor is sensitive"},
+		{`traits.home != traits.plan`, layer, "traits.home.floor is sensitive"},
+		{`traits.home == traits.plan`, rule.Bounds{Decided: map[string]bool{"home.floor": false}}, ""},
 		{`[traits.home] == [traits.plan]`, layer, "traits.home.floor is sensitive"},
 		{`"floor" in traits.home`, layer, "traits.home.floor is sensitive"},
 		{`traits.home == "x" && traits.home in ["x"] && size(traits.home) > 1 && has(traits.home)`, layer, "traits.home.floor is sensitive"},
@@ -448,6 +473,8 @@ func TestARuleStaysWithinItsBounds(t *testing.T) {
 		{`traits[""] == "x"`, layer, "traits is none of these"},
 		{`older(user.created_at, "1d")`, layer, "column 11: Under a consent layer"},
 		{`size(traits) > 2`, layer, "traits is none of these"},
+		{`traits.pets.exists(p, p == "dog") && traits.home.traits == "x"`, layer, ""},
+		{`traits.traits == "x"`, rule.Bounds{Layered: true, Paths: []string{"traits"}}, ""},
 		{`interactions("click", "7d") >= 2`, layer, "interactions is none of these"},
 		{`seen("cam_04hk8ls48pkqs04hk8ls48pkqs", "7d")`, layer, "seen is none of these"},
 	} {
@@ -471,6 +498,7 @@ func TestARuleOfPairsReadsNothingSensitiveOfTheViewer(t *testing.T) {
 		`viewer.traits == traits`:                    "traits as a whole",
 		`traits.my == viewer.traits.my`:              "traits.my.diet is sensitive",
 		`traits.mine == viewer.traits.mine`:          "",
+		`viewer.name == traits.x`:                    "viewer has traits, external_id",
 	} {
 		r, err := rule.Parse(text, rule.Pairs)
 		if err == nil {
@@ -529,6 +557,12 @@ func TestAWindowFlipsWhenItIsSaidTo(t *testing.T) {
 		}
 		if !first(r, facts).FlipsAt.IsZero() {
 			t.Errorf("%s flips for ever", text)
+		}
+	}
+	// Of several, the first to flip counts.
+	for _, text := range []string{`older(traits.last_seen, "90d") || older(traits.last_seen, "30d")`, `older(traits.last_seen, "30d") || older(traits.last_seen, "90d")`} {
+		if _, until, _ := parsed(t, text, rule.Users).JudgeUntil(factsOf(t, someone)); !until.Equal(time.Date(2026, 3, 12, 8, 0, 0, 0, time.UTC)) {
+			t.Errorf("%s flips at %s", text, until)
 		}
 	}
 }
@@ -685,6 +719,19 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 	if none, err := rule.Among(rule.Filter{}, "", rule.Bounds{}); none != nil || err != nil {
 		t.Errorf("of no rules there is a filter: %v, %v", none, err)
 	}
+	// So does a segment, with rules or without.
+	for _, always := range []string{"", `traits.sex in viewer.traits.seeks`} {
+		for _, of := range []*rule.Rule{nil, asked} {
+			filter := testkit.Must(rule.Among(rule.Filter{Rule: of, Segment: "seg_1"}, always, rule.Bounds{}))(t)
+			for _, segment := range []string{"seg_1", "seg_2"} {
+				candidate := person("m", "f")
+				candidate.Viewer, candidate.InSegment = person("f", "m"), func(asked string) bool { return asked == segment }
+				if filter.Names(candidate, 0) != (segment == "seg_1") {
+					t.Errorf("one of %s, beside %q", segment, always)
+				}
+			}
+		}
+	}
 }
 
 // Facts may be of a moment long ago, and a filter is of now: for both of a pair.
@@ -722,6 +769,32 @@ func TestAFilterTellsWhetherMoreMayBeNamed(t *testing.T) {
 	}
 	if truncated, err := (&rule.Filter{}).Widen(10, func(best int) (int, int, error) { return best, 10, nil }); truncated || err != nil {
 		t.Errorf("there were enough: %v, %v", truncated, err)
+	}
+	if _, err := (&rule.Filter{}).Widen(10, func(int) (int, int, error) { return 3, 0, os.ErrClosed }); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("what a look fails with is %v", err)
+	}
+}
+
+// What reads users and judges them ends a filter, which then says that more may be named.
+func TestAFilterEndsAfterItsSteps(t *testing.T) {
+	const most = 300_000_000
+	facts := factsOf(t, someone)
+	for _, c := range []struct {
+		filter    rule.Filter
+		read      int
+		truncated bool
+	}{
+		{rule.Filter{}, most - 1, false},
+		{rule.Filter{}, most, true},
+		{rule.Filter{Rule: parsed(t, `traits.age > 30`, rule.Users)}, most - 1, true},
+	} {
+		truncated, err := c.filter.Widen(10, func(best int) (int, int, error) {
+			c.filter.Names(facts, c.read)
+			return 3, 1, nil
+		})
+		if truncated != c.truncated || err != nil {
+			t.Errorf("after %d steps to read one: truncated %v, %v", c.read, truncated, err)
+		}
 	}
 }
 

@@ -108,6 +108,7 @@ func TestARuleOfASetIsNotTakenForAnotherOne(t *testing.T) {
 		{`traits["o\x00b"] == 3`, `traits.o.b == 2`},
 		{`user.external_id == "ada"`},
 		{`traits.a == traits.b && traits.a in [traits.b]`},
+		{`traits.four in traits.l`},
 		{`traits.l[0] == 4`},
 		{`traits["l"][0] == 4 && !has(traits.none)`},
 	} {
@@ -116,7 +117,7 @@ func TestARuleOfASetIsNotTakenForAnotherOne(t *testing.T) {
 		for _, text := range texts {
 			all = append(all, set.Add(parsed(t, text, rule.Users)))
 		}
-		facts := &rule.Facts{Traits: map[string]any{"a": 1.0, "b": 1.0, "o": map[string]any{"b": 2.0}, "o\x00b": 3.0, "l": []any{4.0}}, ExternalID: "ada"}
+		facts := &rule.Facts{Traits: map[string]any{"a": 1.0, "b": 1.0, "o": map[string]any{"b": 2.0}, "o\x00b": 3.0, "four": 4.0, "l": []any{4.0}}, ExternalID: "ada"}
 		set.Next(facts)
 		for i, in := range all {
 			if truth, _, _ := in.JudgeUntil(facts); truth != rule.True || in.Excluded() {
@@ -186,7 +187,7 @@ func TestLooksExcludeARuleWhereTheyDoNotHold(t *testing.T) {
 		}
 	}
 	texts = append(texts, `traits.a != "x" && traits.a != true`, `traits.a > -1 && traits.a < 3`, `traits.a == 3 && traits.b == 3`, `traits.a`, `has(traits.a)`, `has(traits.o.a)`,
-		`traits.a in ["x", 3, 3, true]`, `traits.a in []`, `traits.a in [3, 3.0] && traits.b == 4`, `traits.o.a == 3`, `"x" in traits.l`, `3 in traits.l && true in traits.l`, `"a" in traits.o`, `"b" in traits.o`, `3 in traits.o`)
+		`traits.a in ["x", 3, 3, true]`, `traits.a in []`, `traits.a in [3, 3.0] && traits.b == 4`, `traits.o.a == 3`, `"x" in traits.l`, `3 in traits.l && true in traits.l`, `3 in traits.l && 3 in traits.l`, `"a" in traits.o`, `"b" in traits.o`, `3 in traits.o`)
 	set := rule.NewSet()
 	var rules []*rule.Rule
 	var all []*rule.InSet

@@ -48,7 +48,8 @@ func TestARuleIsWarnedOf(t *testing.T) {
 		`traits.joined > 1700000000 && traits.plan == "x"`:                                                             "",
 		`traits.age > 30 && traits.vip && traits.plan != 3`:                                                            "",
 		`"jazz" in traits.likes && traits.pets.exists(p, p.kind == "dog") && has(traits.home)`:                         "",
-		`traits.born > "2000-01-01" && traits.age > traits.price`:                                                      "",
+		`traits.born > "2000-01-01" && traits.age > traits.price && traits.age > size(traits.likes)`:                   "",
+		`traits.agee > 30 && traits.agee < 40`:                                                                         "traits.agee. Did you mean traits.age?",
 		`has(traits.age) == true && false != has(traits.likes)`:                                                        "",
 	} {
 		warned := warnings(t, text, schema)
