@@ -499,3 +499,28 @@ func goldenPages() map[string]golden {
 	}
 	return all
 }
+
+var unwritten = regexp.MustCompile(`<(?:input|select|textarea) [^>]*\baria-label="([^"]*)"`)
+
+// Who hears a form tells its fields apart by their names.
+func TestNoTwoFieldsOfAFormAreCalledTheSame(t *testing.T) {
+	t.Parallel()
+	pages, heard := pagesOf(t), 0
+	for name, page := range goldenPages() {
+		if page.form != "" {
+			continue
+		}
+		for _, form := range forms.FindAllString(rendered(t, pages, page.world, http.MethodGet, page.path, ""), -1) {
+			seen := map[string]bool{}
+			for _, field := range unwritten.FindAllStringSubmatch(form, -1) {
+				if heard++; seen[field[1]] {
+					t.Errorf("%s has two fields called %q in one form", name, field[1])
+				}
+				seen[field[1]] = true
+			}
+		}
+	}
+	if heard == 0 {
+		t.Error("no field has a name that is only heard")
+	}
+}
