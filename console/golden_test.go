@@ -524,3 +524,34 @@ func TestNoTwoFieldsOfAFormAreCalledTheSame(t *testing.T) {
 		t.Error("no field has a name that is only heard")
 	}
 }
+
+var (
+	tables = regexp.MustCompile(`(?s)<table>.*?</table>`)
+	cells  = regexp.MustCompile(`<t[hd][ >]`)
+)
+
+// Each cell of a table stands below the name of its column, or beside that of its row.
+func TestTheColumnsOfTablesHaveNames(t *testing.T) {
+	t.Parallel()
+	pages, seen := pagesOf(t), 0
+	for name, page := range goldenPages() {
+		if page.form != "" {
+			continue
+		}
+		for _, table := range tables.FindAllString(rendered(t, pages, page.world, http.MethodGet, page.path, ""), -1) {
+			head, body, found := strings.Cut(table, "<tbody>")
+			columns := len(cells.FindAllString(head, -1))
+			for _, row := range strings.Split(body, "<tr>")[1:] {
+				seen++
+				if held := len(cells.FindAllString(row, -1)); found && columns > 0 && held != columns && !strings.Contains(row, "colspan=") {
+					t.Errorf("%s has %d cells below %d names: %s", name, held, columns, row)
+				} else if columns == 0 && !strings.Contains(row, "<th ") {
+					t.Errorf("%s has a row without names: %s", name, row)
+				}
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no page has a table")
+	}
+}

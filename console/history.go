@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -93,10 +94,19 @@ func (p *page) historyEvent() error {
 	})
 }
 
+// stateColumns are what a table of a kind of things holds.
+var stateColumns = map[kindred.StateKind][2]string{
+	kindred.StateKindUsers: {say("common.user"), say("common.traits")}, kindred.StateKindWebhooks: {say("common.url"), say("common.state")},
+	kindred.StateKindCampaigns: {say("common.name"), say("history_at.state_and_spent")}, kindred.StateKindClusters: {say("common.name"), say("common.users")},
+	kindred.StateKindConsentLayers: {say("common.name"), say("common.traits")}, kindred.StateKindSegments: {say("common.name"), say("common.rule")},
+	kindred.StateKindAPIKeys: {say("common.name"), say("common.may")},
+}
+
 // historyAt shows what the client had at a time of the past.
 func (p *page) historyAt() error {
 	asked := p.r.URL.Query()
-	data := map[string]any{"Asked": asked}
+	kind := cmp.Or(kindred.StateKind(asked.Get("kind")), kindred.StateKindUsers)
+	data := map[string]any{"Asked": asked, "Kind": string(kind), "Columns": stateColumns[kind]}
 	if text := asked.Get("at"); text != "" {
 		at, err := time.ParseInLocation(typedLayout, text, zoneOf(p.r))
 		if err != nil {
@@ -108,7 +118,7 @@ func (p *page) historyAt() error {
 			return p.show("history-at", "History", say("titles.as_it_was"), data)
 		}
 		found, err := p.api.History.GetStatePage(p.r.Context(), kindred.GetHistoryStateParams{
-			At: at.UTC().Format(time.RFC3339), Kind: kindred.StateKind(asked.Get("kind")), Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
+			At: at.UTC().Format(time.RFC3339), Kind: kind, Limit: new(int64(pageOf)), Cursor: asked.Get("cursor"),
 		})
 		if err != nil {
 			if refused := problemOf(err); refused.Field("at") != "" {
