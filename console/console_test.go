@@ -468,14 +468,20 @@ func TestTheMembersOfASegmentAreAFileOfItsName(t *testing.T) {
 	}
 }
 
-// The header of a CSV file is a line of the API's, and nobody.
+// What a file is says its content, whatever it is called. The header of a CSV file is a line of the API's, and nobody.
 func TestTheHeaderOfAFileIsNotCounted(t *testing.T) {
 	t.Parallel()
 	pages := pagesOf(t)
-	for file, to := range map[string]string{"people.csv": "/console/imports/imp_1?csv=1", "people.TSV": "/console/imports/imp_1?csv=1", "people.ndjson": "/console/imports/imp_1"} {
+	for content, to := range map[string]string{
+		"external_id,age\na,1": "/console/imports/imp_1?csv=1", "": "/console/imports/imp_1?csv=1", "\ufeff\n {\"external_id\":\"a\"}": "/console/imports/imp_1",
+	} {
 		var body bytes.Buffer
 		form := multipart.NewWriter(&body)
-		if _, err := form.CreateFormFile("file", file); err != nil {
+		file, err := form.CreateFormFile("file", "people.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(file, content); err != nil {
 			t.Fatal(err)
 		}
 		if err := form.Close(); err != nil {
@@ -488,8 +494,59 @@ func TestTheHeaderOfAFileIsNotCounted(t *testing.T) {
 		world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/users/import": kindred.Import{ID: "imp_1"}})
 		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
 		if got := w.Header().Get("Location"); got != to {
-			t.Errorf("%s leads to %q, not %q", file, got, to)
+			t.Errorf("%q leads to %q, not %q", content, got, to)
 		}
+	}
+}
+
+// Who sends a file while a new password ends the token of the page is told so: the file cannot be read a second time.
+func TestAFileWhoseTokenEndsIsChosenAgain(t *testing.T) {
+	t.Parallel()
+	pages := pagesOf(t)
+	for _, path := range []string{"import", "import/preview"} {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		if _, err := form.CreateFormFile("file", "people.csv"); err != nil {
+			t.Fatal(err)
+		}
+		if err := form.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "/console/users/"+path, &body)
+		r.Header.Set("Content-Type", form.FormDataContentType())
+		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+		w := httptest.NewRecorder()
+		world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/users/" + path: refusal{Status: http.StatusUnauthorized, Code: "invalid_token"}})
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
+		if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), say("users.your_password_was")) || len(cookies(w)) > 0 {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// A file that is not CSV either is refused with why it was taken for it.
+func TestAFileThatIsNoCSVIsToldWhyItWasReadAsOne(t *testing.T) {
+	t.Parallel()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	file, err := form.CreateFormFile("file", "people.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(file, `"external_id"`); err != nil {
+		t.Fatal(err)
+	}
+	if err := form.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/console/users/import", &body)
+	r.Header.Set("Content-Type", form.FormDataContentType())
+	r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
+	w := httptest.NewRecorder()
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/users/import": refusal{Status: http.StatusBadRequest, Code: "invalid_csv", Detail: "No header."}})
+	pagesOf(t).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
+	if w.Code != http.StatusUnprocessableEntity || !strings.Contains(html.UnescapeString(w.Body.String()), say("users.it_was_read_as", "No header.")) {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
@@ -499,7 +556,7 @@ func TestAFileThatIsNoneOfLinesIsRefusedAsAWhole(t *testing.T) {
 	t.Parallel()
 	pages := pagesOf(t)
 	for content, why := range map[string]string{
-		"\ufeff\n [\n{\"external_id\":\"a\"}]": say("users.it_is_a_list"), "PK\x03\x04\x14\x00": say("users.it_is_a_workbook"), "\xd0\xcf\x11\xe0": say("users.it_is_a_workbook"), "{}\n[": "", "": "", "P": "",
+		"\ufeff\n [\n{\"external_id\":\"a\"}]": say("users.it_is_a_list"), "PK\x03\x04\x14\x00": say("users.it_is_a_workbook"), "\xd0\xcf\x11\xe0": say("users.it_is_a_workbook"), "{}\n[": "", "": "", "P": "", "\n \n": "",
 	} {
 		for _, path := range []string{"import", "import/preview"} {
 			var body bytes.Buffer

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"path"
-	"strings"
 
 	kindred "kindred/sdk/go"
 )
@@ -24,7 +22,7 @@ func (p *page) importUsers() error {
 	}
 	begun, err := api.Users.ImportLater(p.r.Context(), file, kindred.ImportUsersParams{}, options...)
 	if err != nil {
-		return p.again(err, p.users)
+		return p.again(asCSV(err), p.users)
 	}
 	at := Path + "imports/" + url.PathEscape(begun.ID)
 	if len(options) > 0 {
@@ -47,17 +45,35 @@ func (p *page) previewImport() error {
 	found, err := api.Users.PreviewImport(p.r.Context(), file, options...)
 	_, _ = io.CopyN(io.Discard, file, largestUnread) // else the browser is cut off while it sends
 	if err != nil {
-		return p.again(err, p.users)
+		return p.again(asCSV(err), p.users)
 	}
-	return p.showUsers(found)
+	return p.showUsers(&looked{found, len(options) > 0})
+}
+
+// looked is what is in a file that was chosen.
+type looked struct {
+	*kindred.ImportPreview
+	CSV bool // as which it was read
+}
+
+// asCSV is an error with why the file was read as CSV, if that is what it could not be.
+func asCSV(err error) error {
+	if what := problemOf(err); what.Code == kindred.CodeInvalidCsv {
+		return invalid("file", say("users.it_was_read_as", what.Detail))
+	}
+	return err
 }
 
 // largestUnread bounds what is read of a file only to answer its sender.
 // limit: edge | bytes of a file whose preview is shown that are read, without JavaScript | {largestUnread B}
 const largestUnread = 64 << 20
 
-// chosenFile is the file of a form, read while the browser still sends it.
+// chosenFile is the file of a form, read while the browser still sends it, and how the API is to read it. By its content:
+// a CSV file may be called .txt, or have no name that says what it is.
 func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
+	if p.r.MultipartForm != nil { // the page is made again, and its file was read
+		return nil, nil, invalid("file", say("users.your_password_was"))
+	}
 	none := invalid("file", say("users.choose_a_file_to"))
 	form, err := p.r.MultipartReader()
 	if err != nil {
@@ -81,13 +97,12 @@ func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
 			continue
 		}
 		file := bufio.NewReaderSize(part, looksAt)
-		_, _ = file.Peek(1)                     // what fails is told by who reads on
-		begins, _ := file.Peek(file.Buffered()) // what has come: the rest may take long
+		begins := beginning(file)
 		if why := notLines(begins); why != "" {
 			_, _ = io.CopyN(io.Discard, file, largestUnread) // as above
 			return nil, nil, invalid("file", why)
 		}
-		if kind := strings.ToLower(path.Ext(part.FileName())); kind == ".csv" || kind == ".tsv" {
+		if !bytes.HasPrefix(begins, []byte("{")) {
 			return file, []kindred.Option{kindred.WithCSV()}, nil
 		}
 		return file, nil, nil
@@ -97,12 +112,24 @@ func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
 // looksAt is how many bytes of a file say what it is, at most.
 const looksAt = 512
 
+// beginning is what has come of a file, without blanks before it: the rest may take long. What fails is told by who reads on.
+func beginning(file *bufio.Reader) (text []byte) {
+	var err error
+	for most := 1; len(text) == 0 && err == nil; most = file.Buffered() + 1 {
+		if _, err = file.Peek(most); err == nil {
+			begins, _ := file.Peek(file.Buffered())
+			text = bytes.TrimLeft(bytes.TrimPrefix(begins, []byte("\ufeff")), " \t\r\n")
+		}
+	}
+	return text
+}
+
 // notLines says why a file is none that an import takes, by how it begins; "" where it may be one.
 func notLines(begins []byte) string {
-	switch text := bytes.TrimLeft(bytes.TrimPrefix(begins, []byte("\ufeff")), " \t\r\n"); {
-	case bytes.HasPrefix(text, []byte("[")):
+	switch {
+	case bytes.HasPrefix(begins, []byte("[")):
 		return say("users.it_is_a_list")
-	case bytes.HasPrefix(text, []byte("PK\x03\x04")), bytes.HasPrefix(text, []byte("\xd0\xcf\x11\xe0")): // of today, and of before 2007
+	case bytes.HasPrefix(begins, []byte("PK\x03\x04")), bytes.HasPrefix(begins, []byte("\xd0\xcf\x11\xe0")): // of today, and of before 2007
 		return say("users.it_is_a_workbook")
 	}
 	return ""

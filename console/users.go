@@ -36,7 +36,7 @@ func typedUser(who string) string {
 func (p *page) users() error { return p.showUsers(nil) }
 
 // showUsers lists users, and what is in a file that was chosen, if one was.
-func (p *page) showUsers(preview *kindred.ImportPreview) error {
+func (p *page) showUsers(preview *looked) error {
 	asked := p.r.URL.Query()
 	params := kindred.ListUsersParams{Limit: new(int64(pageOf)), Cursor: asked.Get("cursor")}
 	find := strings.TrimSpace(asked.Get("find"))
