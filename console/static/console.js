@@ -30,9 +30,10 @@ else if (told && !document.querySelector("[autofocus]")) { // screen readers rea
   told.focus();
 }
 
-// Forms are sent once. Nothing tells that a reader stops one that loads, so its buttons rest for 10 s.
-for (const form of document.querySelectorAll("form[method=post]")) form.addEventListener("submit", () => {
-  for (const button of form.querySelectorAll("button")) {
+// Forms are sent once, also of parts that were read again. Nothing tells that a reader stops one that loads, so its buttons
+// rest for 10 s.
+addEventListener("submit", ({ target }) => {
+  if (target.matches("[method=post]")) for (const button of target.querySelectorAll("button")) {
     setTimeout(() => { button.disabled = true; });
     setTimeout(() => { button.disabled = false; }, 10_000);
   }
@@ -73,7 +74,7 @@ for (const part of document.querySelectorAll("[data-refresh]")) {
   live(part);
   setInterval(async () => {
     const now = document.getElementById(part.id);
-    if (document.hidden || now.contains(document.activeElement) || now.querySelector("details[open]")) return;
+    if (document.hidden || now.contains(document.activeElement) || now.querySelector("details[open], button:disabled")) return;
     const next = (await pageOf(location.href))?.part(part.id);
     live(next);
     const tail = now.querySelector("[data-tail]");
