@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// leastMeetings is how often two flags that exclude one another would be held together by
+// leastMeetings is how often two values that exclude one another would be said together by
 // chance: exp(-7) is under 0.001.
 const leastMeetings = 7
 
@@ -31,7 +31,7 @@ func blocks(points Points, traits []Span) []block {
 				continue
 			}
 			if follows(held[i], held[j], count[i]) || follows(held[j], held[i], count[j]) ||
-				traits[i].Width == 1 && traits[j].Width == 1 && count[i] == 2 && count[j] == 2 && exclude(points, traits[i].First, traits[j].First) {
+				count[i] == 2 && count[j] == 2 && exclude(points, traits[i], traits[j], held[i], held[j]) {
 				from, to := max(of[i], of[j]), min(of[i], of[j])
 				for o := range i + 1 {
 					if of[o] == from {
@@ -87,29 +87,32 @@ func follows(one, other []int, values int) bool {
 	return true
 }
 
-// exclude says whether nobody holds two flags, the larger of two values each, that some would
-// by chance.
-func exclude(points Points, a, b int) bool {
-	highest := func(d int) (high float32) {
-		high = points.row(0)[d]
-		for i := range points.Len() {
-			high = max(high, points.row(i)[d])
-		}
-		return high
+// exclude says whether nobody says two things, of two traits of two values each, that some
+// would by chance. Of flags, these are that each is held. Nobody knows which of two words says
+// that, so of words it is any two.
+func exclude(points Points, a, b Span, heldA, heldB []int) bool {
+	var cells [2][2]int
+	for i, v := range heldA {
+		cells[v][heldB[i]]++
 	}
-	highA, highB := highest(a), highest(b)
-	holdA, holdB := 0, 0
-	for i := range points.Len() {
-		isA, isB := points.row(i)[a] == highA, points.row(i)[b] == highB
-		if isA && isB {
-			return false
-		}
-		if isA {
-			holdA++
-		}
-		if isB {
-			holdB++
+	words := a.Width > 1 || b.Width > 1
+	onA, onB := higher(points, a.First, heldA), higher(points, b.First, heldB)
+	for v := range 2 {
+		for w := range 2 {
+			ofA, ofB := cells[v][0]+cells[v][1], cells[0][w]+cells[1][w]
+			if (words || v == onA && w == onB) && cells[v][w] == 0 && ofA*ofB >= leastMeetings*points.Len() {
+				return true
+			}
 		}
 	}
-	return holdA*holdB >= leastMeetings*points.Len()
+	return false
+}
+
+// higher is that of two values, as they are numbered, which is the larger in a dimension.
+func higher(points Points, d int, held []int) int {
+	at := slices.Index(held, 1)
+	if points.row(at)[d] > points.row(0)[d] {
+		return 1
+	}
+	return 0
 }

@@ -331,6 +331,36 @@ func TestTraitsThatSayOneThingAreOneBlock(t *testing.T) {
 	}
 }
 
+// The same category with "yes" and "no" in its columns, or one word and else nothing; a flag in
+// words that is beside them, and half of it is missing, is no part of them.
+func TestFlagsInWordsThatExcludeOneAnotherAreOneBlock(t *testing.T) {
+	t.Parallel()
+	const levels, width = 6, 3 // yes, no, other
+	for _, no := range []float32{0.5, 0} {
+		random := draws(6)
+		trial := Trial{Points: Points{Dims: (levels + 1) * width}, Seed: 6, Threads: 2}
+		for c := range levels + 1 {
+			trial.Traits = append(trial.Traits, Span{c * width, width, false, false})
+		}
+		for range 300 {
+			row, level := make([]float32, trial.Points.Dims), random.IntN(levels)
+			for c := range levels {
+				row[c*width+1] = no
+			}
+			row[level*width], row[level*width+1] = 0.5, 0
+			row[levels*width] = 0.5 * float32(random.IntN(2))
+			trial.Points.Data = append(trial.Points.Data, row...)
+		}
+		want := []block{trial.Traits[:levels], trial.Traits[levels:]}
+		if diff := cmp.Diff(want, blocks(trial.Points, trial.Traits)); diff != "" {
+			t.Errorf("blocks (-want +got):\n%s", diff)
+		}
+		if j := mustJudge(t, trial.divided(t, levels)); j.Verdict != None {
+			t.Errorf("one category, said in columns of words, is %v: %+v", j.Verdict, j.Shuffled)
+		}
+	}
+}
+
 // Tags that go together are no single crowd, though they are one trait.
 func TestMembersOfASetAreDealtOut(t *testing.T) {
 	t.Parallel()
