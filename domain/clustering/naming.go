@@ -18,7 +18,9 @@ const (
 	gridEdges   = 16   // of a number: quantiles of everybody, and half as many of the cluster
 	tried       = 64   // conditions of which all pairs are tried
 	triedPairs  = 16   // of which each is tried with a third one
-	refinements = 3    // of the bounds of each condition beside the others
+	mostMembers = 3    // of a set that are tried for they tell best
+	refinements = 3    // of each condition beside the others
+	leastGained = 1e-9 // F1 by which a condition is better than another, however it was added up
 	leastAdded  = 0.02 // F1 that a condition must add, for a label is to be short
 )
 
@@ -164,8 +166,12 @@ func (n *naming) candidates(cluster int) (all []Condition) {
 	for i, t := range n.reader.traits {
 		best := [len(weighings)]Condition{}
 		most := [len(weighings)]float64{}
+		var held []Condition // members of a set, of which a label may name several
 		try := func(c Condition, told, right float64) {
 			c.alone = n.measure(cluster, told, right, 1)
+			if t.Type == traits.TypeSet && !c.Not {
+				held = append(held, c)
+			}
 			for w, beta := range weighings {
 				if s := n.measure(cluster, told, right, beta); s > most[w] {
 					best[w], most[w] = c, s
@@ -175,17 +181,26 @@ func (n *naming) candidates(cluster int) (all []Condition) {
 		if numeric(t.Type) {
 			n.bounds(cluster, i, everybody, try)
 		} else {
-			n.levels(cluster, i, try)
+			n.levels(cluster, i, everybody, try)
 		}
 		for w, c := range best {
 			if most[w] > 0 && !slices.Contains(best[:w], c) {
 				all = append(all, c)
 			}
 		}
+		slices.SortStableFunc(held, telling)
+		for _, c := range held[:min(len(held), mostMembers)] {
+			if !slices.Contains(all, c) {
+				all = append(all, c)
+			}
+		}
 	}
-	slices.SortStableFunc(all, func(a, b Condition) int { return cmp.Compare(b.alone, a.alone) })
+	slices.SortStableFunc(all, telling)
 	return all[:min(len(all), tried)]
 }
+
+// telling brings the conditions that tell best by themselves to the front.
+func telling(a, b Condition) int { return cmp.Compare(b.alone, a.alone) }
 
 // weighings are how much more recall counts than precision.
 var weighings = [...]float64{0.7, 1, 2, 4}
@@ -238,19 +253,39 @@ func (n *naming) bounds(cluster, trait int, among members, try func(c Condition,
 	}
 }
 
-// levels tries those of a trait that enough users hold.
-func (n *naming) levels(cluster, trait int, try func(c Condition, told, right float64)) {
+// levels tries those of a trait that enough users hold, among the sampled users of a set.
+func (n *naming) levels(cluster, trait int, among members, try func(c Condition, told, right float64)) {
 	t, g, all := n.reader.traits[trait], &n.groups[cluster], &n.groups[n.Result.K]
+	var told, right [64]float64 // who hold the level of a bit
+	everybody, own := 0.0, 0.0
+	for k, rows := range n.rows {
+		for row, mask := range n.groups[k].masks[trait][:rows] {
+			if among[n.from[k]+row/64]>>(row%64)&1 == 0 {
+				continue
+			}
+			everybody += n.stand[k]
+			if k == cluster {
+				own += n.stand[k]
+			}
+			for ; mask != 0; mask &= mask - 1 {
+				bit := bits.TrailingZeros64(mask)
+				told[bit] += n.stand[k]
+				if k == cluster {
+					right[bit] += n.stand[k]
+				}
+			}
+		}
+	}
 	for _, not := range []bool{false, true} { // of equals, that it is held
 		for _, level := range slices.Sorted(maps.Keys(all.bits[trait])) {
-			held, right := all.held[trait][level], g.held[trait][level]
 			c := Condition{Path: t.Path, Type: t.Type, Level: level, Not: not, trait: trait, bit: all.bits[trait][level]}
+			bit := bits.TrailingZeros64(c.bit)
 			switch {
-			case level == traits.OtherLevels || held < leastHolders || c.bit == 0:
+			case level == traits.OtherLevels || all.held[trait][level] < leastHolders || c.bit == 0:
 			case not:
-				try(c, float64(all.users-held), float64(g.users-right))
-			case right >= leastHolders:
-				try(c, float64(held), float64(right))
+				try(c, everybody-told[bit], own-right[bit])
+			case g.held[trait][level] >= leastHolders:
+				try(c, told[bit], right[bit])
 			}
 		}
 	}
@@ -281,7 +316,7 @@ func (n *naming) tell(cluster int) (best guess) {
 			best = refined
 		}
 	}
-	slices.SortStableFunc(best.conditions, func(a, b Condition) int { return cmp.Compare(b.alone, a.alone) })
+	slices.SortStableFunc(best.conditions, telling)
 	return best
 }
 
@@ -312,28 +347,29 @@ func (c *Condition) repeats(before Condition) bool {
 	return c.trait == before.trait && (numeric(c.Type) || c.bit == before.bit)
 }
 
-// refined finds bounds of numbers that tell better beside the other conditions.
+// refined finds bounds and levels that tell better beside the other conditions.
 func (n *naming) refined(cluster int, g guess) guess {
 	g.conditions = slices.Clone(g.conditions)
 	for range refinements {
-		for i := range g.conditions {
-			c := &g.conditions[i]
-			if !numeric(c.Type) {
-				continue
+		for i, c := range g.conditions {
+			among, others := n.everybody(), slices.Delete(slices.Clone(g.conditions), i, i+1)
+			for _, other := range others {
+				among = among.and(n.where(&other))
 			}
-			among, alone := n.everybody(), c.alone
-			for j := range g.conditions {
-				if j != i {
-					among = among.and(n.where(&g.conditions[j]))
-				}
-			}
-			n.bounds(cluster, c.trait, among, func(other Condition, told, right float64) {
-				if s := n.measure(cluster, told, right, 1); s > g.f1 {
+			better := func(other Condition, told, right float64) {
+				if s := n.measure(cluster, told, right, 1); s > g.f1+leastGained && !slices.ContainsFunc(others, other.repeats) {
 					g.conditions[i], g.f1 = other, s
-					g.conditions[i].alone = alone
 				}
-			})
+			}
+			if numeric(c.Type) {
+				n.bounds(cluster, c.trait, among, better)
+			} else {
+				n.levels(cluster, c.trait, among, better)
+			}
 		}
+	}
+	for i, c := range g.conditions {
+		g.conditions[i].alone = n.score(cluster, n.everybody(), n.where(&c))
 	}
 	return g
 }

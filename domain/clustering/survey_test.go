@@ -229,6 +229,22 @@ func TestALabelHasAThirdConditionWhereItTells(t *testing.T) {
 	}
 }
 
+// Users who hold two of five members, or two of three: a cluster of each two, which one member does not tell.
+func TestALabelNamesSeveralMembersOfASet(t *testing.T) {
+	tags := []string{`"a","b"`, `"a","c"`, `"a","d"`, `"a","e"`, `"b","c"`, `"b","d"`, `"b","e"`, `"c","d"`, `"c","e"`, `"d","e"`, `"x","y"`, `"x","z"`, `"y","z"`}
+	r := Result{K: len(tags), Centroids: make([][]float32, len(tags)), Spreads: make([]float64, len(tags))}
+	var users []traits.Flat
+	for i := range 40 * len(tags) {
+		f := testkit.Must(traits.Flatten(fmt.Appendf(nil, `{"tags":[%s],"age":%d}`, tags[i%len(tags)], i%7)))(t)
+		users, r.Assignments = append(users, f), append(r.Assignments, uint16(i%len(tags)))
+	}
+	for c, l := range mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: r}, users).Labels {
+		if l.F1 != 1 || len(l.Conditions) != 2 {
+			t.Errorf("of %s: %q, F1 %.3f", tags[c], l.Text, l.F1)
+		}
+	}
+}
+
 // Judged by every label that there is of three levels, held or not.
 func TestALabelTellsAsWellAsAnyOther(t *testing.T) {
 	const n, of, levels, clusters = 900, 5, 3, 3
