@@ -166,7 +166,7 @@ func (f *Feeds) neighbours(ctx context.Context, r Request, keep func(user string
 	if err != nil {
 		return nil, err
 	}
-	return f.Populations.Neighbours(ctx, r.Client, r.User, within, func(user string) bool { return named[id.User(user)] && keep(user) }, r.depth())
+	return f.Populations.Neighbours(ctx, r.Client, r.User, within, func(user string) bool { return named[id.User(user)] }, r.depth())
 }
 
 // fill adds popular and new users where matches run out.

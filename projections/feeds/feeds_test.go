@@ -1,9 +1,11 @@
 package feeds
 
 import (
+	gocmp "cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,9 +15,12 @@ import (
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/postgres/pgtest"
 	"kindred/projections"
+	"kindred/projections/populations"
 	"kindred/projections/projectionstest"
+	"kindred/projections/segments"
 	"kindred/testkit"
 )
 
@@ -206,5 +211,165 @@ func TestAFeedShowsEachUserOnceOverItsPages(t *testing.T) {
 	}
 	if diff := cmp.Diff(slices.Sorted(slices.Values(users[1:])), slices.Sorted(slices.Values(shown))); diff != "" {
 		t.Errorf("shown are (-want +got):\n%s", diff)
+	}
+}
+
+// crowd is a client with users, and what composes their feeds.
+type crowd struct {
+	*projectionstest.Fixture
+	feeds *Feeds
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{}, projections.TraitSchemas{}, projections.Interactions{}, projections.Consent{}, segments.New(w.Reader))
+	compared := testkit.Must(populations.New(w.Reader, 1<<30))(t)
+	compared.Logger, compared.Record = slog.New(slog.DiscardHandler), w.RecordSchema
+	return &crowd{w, &Feeds{
+		Pool: w.Pool, Users: w.Users(), Interactions: projections.Interactions{Reader: w.Reader}, Consent: projections.Consent{Reader: w.Reader},
+		Populations: compared, Segments: segments.New(w.Reader), Now: time.Now,
+		Clock: func(context.Context, id.Client) (time.Time, error) { return time.Now(), nil }, Entropy: cryptorand.Reader,
+	}}
+}
+
+// whole is what all pages of a feed show.
+func (c *crowd) whole(r Request) (shown []Item) {
+	c.Helper()
+	var at *Place
+	for first := true; first || at != nil; first = false {
+		if err := fault.Await(c.Context(), func(ctx context.Context) error {
+			var page Page
+			var err error
+			if first {
+				page, err = c.feeds.First(ctx, r)
+			} else {
+				page, err = c.feeds.Next(ctx, r, *at)
+			}
+			if err == nil {
+				shown, at = append(shown, page.Items...), page.Next
+			}
+			return err
+		}); err != nil {
+			c.Fatal(err)
+		}
+	}
+	return shown
+}
+
+// Whatever a feed is filtered by, it shows each whom the filter names once, and nobody who was dismissed.
+func TestAFeedShowsWhomItsFilterNames(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t)
+	ages := map[id.User]int{}
+	var ada id.User
+	for n := range 130 {
+		ada = c.Create(c.Acme, fmt.Sprint(n), fmt.Sprintf(`{"age":%d,"town":"town %d"}`, n, n%4))
+		ages[ada] = n
+	}
+	dismissed, tired := map[id.User]bool{}, c.whole(Request{Client: c.Acme, User: ada, Limit: 200})[85].User
+	for user, age := range ages {
+		switch {
+		case user == ada || user == tired:
+		case age%10 == 0:
+			dismissed[user] = true
+			c.Interact(c.Acme, ada, user, "dismiss", 1)
+		case age%10 == 1:
+			c.Interact(c.Acme, tired, user, "click", 1)
+		}
+	}
+	for range 6 {
+		c.Interact(c.Acme, ada, tired, "impression", 1)
+	}
+	for text, named := range map[string]func(age int) bool{
+		"":                                 func(int) bool { return true },
+		`traits.age < 60`:                  func(age int) bool { return age < 60 },
+		`traits.age < viewer.traits.age-9`: func(age int) bool { return age < 120 },
+		`traits.town == viewer.traits.town && traits.age > 4`: func(age int) bool { return age%4 == 1 && age > 4 },
+		`traits.age > 1000`: func(int) bool { return false },
+	} {
+		r := Request{Client: c.Acme, User: ada, Limit: 7}
+		if text != "" {
+			r.Filter = &rule.Filter{Rule: testkit.Must(rule.Parse(text, rule.Pairs))(t)}
+		}
+		var want, got []id.User
+		for user, age := range ages {
+			if named(age) && user != ada && !dismissed[user] {
+				want = append(want, user)
+			}
+		}
+		for _, item := range c.whole(r) {
+			if got = append(got, item.User); item.Kind != Match || item.ExternalID != fmt.Sprint(ages[item.User]) || item.Position < len(got) {
+				t.Errorf("%q: %+v", text, item)
+			}
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q shows (-want +got):\n%s", text, diff)
+		}
+	}
+	// The best is the first. Behind the best 100, whom diversity orders too, stand all by their scores: there is who
+	// was seen too often.
+	all := slices.DeleteFunc(c.whole(Request{Client: c.Acme, User: ada, Limit: 20}), func(i Item) bool { return i.Reason == ReasonExplore })
+	best := slices.MaxFunc(all, func(a, b Item) int { return gocmp.Compare(a.Score, b.Score) })
+	at := slices.IndexFunc(all, func(i Item) bool { return i.User == tired })
+	if all[0].Score < best.Score || at >= 0 && slices.ContainsFunc(all[at:], func(i Item) bool { return i.Score > all[at].Score }) {
+		t.Errorf("the first is %+v, not %+v, or somebody better stands behind %d of %d", all[0], best, at, len(all))
+	}
+}
+
+// Of those who are as good, the next is one who is less like those before.
+func TestTheBestOfAFeedAreNotAllAlike(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t)
+	ada := c.Create(c.Acme, "ada", `{"a":"x","b":"x","n":50}`)
+	kind := map[id.User]string{}
+	for n := range 12 {
+		kind[c.Create(c.Acme, fmt.Sprint("one ", n), `{"a":"x","b":"y","n":50}`)] = "one"
+		kind[c.Create(c.Acme, fmt.Sprint("other ", n), `{"a":"y","b":"x","n":51}`)] = "other"
+		c.Create(c.Acme, fmt.Sprint("far ", n), fmt.Sprintf(`{"a":"z","b":"z","n":%d}`, n*100))
+	}
+	all := slices.DeleteFunc(c.whole(Request{Client: c.Acme, User: ada, Limit: 200}), func(i Item) bool { return i.Reason == ReasonExplore })
+	if first, second := all[0], all[1]; kind[first.User] != "one" || kind[second.User] != "other" || second.Score >= all[2].Score {
+		t.Errorf("it begins with %s, %s: %+v", kind[first.User], kind[second.User], all[:3])
+	}
+}
+
+// Of whom nothing is known is shown the popular and then the newest, as deep as a feed is; a filter looks behind these.
+func TestAStrangerIsShownThePopularThenTheNewest(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t)
+	c.feeds.Populations = nil // nobody is alike
+	var users []id.User
+	for n := range 230 {
+		users = append(users, c.Create(c.Acme, fmt.Sprint(n), fmt.Sprintf(`{"age":%d}`, n)))
+	}
+	stranger := c.Create(c.Acme, "stranger", `{}`)
+	for _, popular := range users[:15] {
+		c.Interact(c.Acme, users[0], popular, "click", 1)
+	}
+	shown := func(text string) (shown []id.User) {
+		r := Request{Client: c.Acme, User: stranger, Limit: 20}
+		if text != "" {
+			r.Filter = &rule.Filter{Rule: testkit.Must(rule.Parse(text, rule.Pairs))(t)}
+		}
+		for _, item := range c.whole(r) {
+			if want := map[bool]Kind{true: Popular, false: Newest}[slices.Contains(users[:15], item.User)]; item.Reason != ReasonNewUser || item.Kind != want {
+				t.Errorf("%+v", item)
+			}
+			shown = append(shown, item.User)
+		}
+		return shown
+	}
+	once := shown("")
+	if len(once) != 200 || !slices.Contains(once, users[0]) || !slices.Contains(once, users[229]) || slices.Contains(once, users[30]) {
+		t.Errorf("%d are shown", len(once))
+	}
+	if slices.Equal(once, shown("")) {
+		t.Error("what is explored is the same each time")
+	}
+	if few := shown(`traits.age < 30`); len(few) != 30 {
+		t.Errorf("%d of 30 whom the filter names are shown", len(few))
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/matching"
 	"kindred/domain/traits"
-	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
 	"kindred/projections/populations"
@@ -86,19 +85,7 @@ func populationsIn(w *projectionstest.Fixture, memory int64) *patient {
 	w.Helper()
 	p := testkit.Must(populations.New(w.Reader, memory))(w)
 	p.Logger = slog.New(slog.DiscardHandler)
-	p.Record = func(ctx context.Context, client id.Client, under, users int, schema []byte) error {
-		stream := eventstore.Stream("traitschema-" + string(client))
-		end, err := w.EventLog.Version(ctx, stream)
-		if err != nil || int(end.Revision)+1 != under {
-			return err
-		}
-		_, err = w.EventLog.Append(ctx, end, eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
-			event.TraitSchemaInferred{Client: client, Users: users, Schema: event.Private(schema)})
-		if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
-			return nil
-		}
-		return err
-	}
+	p.Record = w.RecordSchema
 	return &patient{p}
 }
 

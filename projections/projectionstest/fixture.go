@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -125,6 +126,20 @@ func (w *Fixture) Append(client id.Client, stream string, events ...event.Event)
 func (w *Fixture) Record(client id.Client, stream string, events ...event.Event) []eventstore.Recorded {
 	w.Helper()
 	return testkit.Must(w.Append(client, stream, events...))(w)
+}
+
+// RecordSchema records a schema of traits that was learnt, unless another was meanwhile.
+func (w *Fixture) RecordSchema(ctx context.Context, client id.Client, under, users int, schema []byte) error {
+	end, err := w.EventLog.Version(ctx, eventstore.Stream("traitschema-"+string(client)))
+	if err != nil || int(end.Revision)+1 != under {
+		return err
+	}
+	_, err = w.EventLog.Append(ctx, end, eventstore.Origin{Client: client, Actor: "test"}, id.Random(rand.Reader),
+		event.TraitSchemaInferred{Client: client, Users: users, Schema: event.Private(schema)})
+	if _, moved := errors.AsType[*eventstore.ConflictError](err); moved {
+		return nil
+	}
+	return err
 }
 
 // UserID is the id of a generation of an external id.
