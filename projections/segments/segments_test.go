@@ -556,6 +556,12 @@ func TestMembersAreThoseWhomTheRulesName(t *testing.T) {
 	if compared == 0 || deltas == 0 || reached == 0 {
 		t.Errorf("members %d, deltas %d, reached by audiences %d", compared, deltas, reached)
 	}
+	for _, table := range []string{"segment_blocks", "segment_deltas"} {
+		var left int
+		if err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table+` t WHERE NOT EXISTS (SELECT FROM segment_versions v WHERE v.client = t.client AND v.number = t.version)`).Scan(&left); err != nil || left > 0 {
+			t.Errorf("%s holds %d rows of versions that are no more, %v", table, left, err)
+		}
+	}
 	tables := projectionstest.EmptyTables(t, w.Fixture, w.model)
 	if err := projector.Apply(t.Context(), segments.Model{}.Often(), tables.TX, w.EventLog, w.History()); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package segments_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 	"kindred/testkit"
 )
 
@@ -19,6 +22,9 @@ import (
 func TestNothingIsDueOfAClientWhosePartStandsStill(t *testing.T) {
 	t.Parallel()
 	w := newSegmentFixture(t)
+	w.Create(w.Bolt, "bob", `{"seen":"2026-03-01T11:30:00Z"}`) // whom nobody holds up
+	w.Segment(w.Bolt, event.SegmentDefined{Segment: projectionstest.SegmentIDs[3], Name: "S", Rule: event.Private([]byte(`within(traits.seen, "1h")`)), Refers: []id.Segment{}})
+	w.Segment(w.Bolt, event.SegmentReady{Revision: 0})
 	w.Create(w.Acme, "ada", `{"n":30,"seen":"2026-03-01T11:30:00Z"}`)
 	for i, rule := range []string{`traits.n > 20`, `within(traits.seen, "1h")`} {
 		w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[i], Name: "S", Rule: event.Private([]byte(rule)), Refers: []id.Segment{}})
@@ -47,8 +53,8 @@ func TestNothingIsDueOfAClientWhosePartStandsStill(t *testing.T) {
 			"building": w.model.Building, "restored": w.model.Restored,
 			"waiting": func(ctx context.Context) ([]id.Client, error) { return w.model.Waiting(ctx, w.clock.Add(time.Hour)) },
 		} {
-			if found := testkit.Must(find(t.Context()))(t); slices.Contains(found, w.Acme) != c.found {
-				t.Errorf("%s, of a client %s: %v", name, c.what, found)
+			if found := testkit.Must(find(t.Context()))(t); slices.Contains(found, w.Acme) != c.found || slices.Contains(found, w.Bolt) != (name == "waiting") {
+				t.Errorf("%s, beside a client %s: %v", name, c.what, found)
 			}
 		}
 	}
@@ -75,4 +81,41 @@ func TestWhatIsRestoredIsReadAsTheModelStands(t *testing.T) {
 func (w *segmentFixture) decide(path string, sensitive bool) {
 	w.Helper()
 	w.Record(w.Acme, string(eventstore.TraitSchemaStream(w.Acme)), event.TraitSchemaOverridden{Overrides: map[string]event.TraitOverride{path: {Sensitive: &sensitive}}})
+}
+
+// A segment that names one which reads what it may not names nobody either, be it built by then or not: it
+// would else name all who are not in the other.
+func TestASegmentIsBlockedWithThoseThatItNames(t *testing.T) {
+	t.Parallel()
+	for _, built := range []bool{true, false} {
+		w := newSegmentFixture(t)
+		random, base, upon := testkit.Random(t), projectionstest.SegmentIDs[0], projectionstest.SegmentIDs[1]
+		w.Create(w.Acme, "ada", `{"n":30}`)
+		w.Create(w.Acme, "bob", `{"n":10}`)
+		w.Segment(w.Acme, event.SegmentDefined{Segment: base, Name: "base", Rule: event.Private([]byte(`traits.n > 20`)), Refers: []id.Segment{}})
+		w.Segment(w.Acme, event.SegmentDefined{Segment: upon, Name: "upon", Rule: event.Private(fmt.Appendf(nil, `!in_segment(%q)`, base)), Refers: []id.Segment{base}})
+		if built {
+			w.Segment(w.Acme, event.SegmentReady{Revision: 1})
+		}
+		stands := func(when string, members int, by ...segments.BlockedBy) {
+			t.Helper()
+			w.catchUp(random)
+			found := testkit.Must(w.model.List(t.Context(), w.Acme, true, readmodel.Page{Limit: 10}))(t)
+			if len(found) != 2 || found[1].Members != members || !slices.Equal(found[1].BlockedBy, by) {
+				t.Errorf("built before %v, %s: %+v", built, when, found)
+			}
+		}
+		w.decide("n", true)
+		w.Create(w.Acme, "cid", `{"n":10}`)
+		stands("blocked", 0, segments.BlockedBy{Cause: "segment_blocked", Name: string(base)})
+		w.decide("n", false)
+		if built { // until the rule has judged everybody anew, by the other as that does
+			stands("unblocked", 0, segments.BlockedBy{Cause: "segment_blocked", Name: string(base)})
+			w.Segment(w.Acme, event.SegmentChanged{Segment: base, Name: "base", Rule: event.Private([]byte(`traits.n > 20`)), Refers: []id.Segment{}})
+			w.Segment(w.Acme, event.SegmentReady{Revision: 3})
+		} else {
+			w.Segment(w.Acme, event.SegmentReady{Revision: 1})
+		}
+		stands("judged anew", 2)
+	}
 }
