@@ -119,6 +119,106 @@ func TestClientsWhoseHistoryCannotBeReadKeepNoOtherFromBeingSigned(t *testing.T)
 	}
 }
 
+// A head that another process signs meanwhile, of another history, is found as the head is kept.
+func TestNoHeadIsSignedBesideAnotherOfItsSize(t *testing.T) {
+	w := begin(t)
+	clients := w.rename(t, 3)
+	w.auditor.Now = func() time.Time { // as heads are signed
+		exec(t, w.pool, `INSERT INTO audit_heads (client, size, root, signed_at, jws) VALUES ($1, 1, sha256(''), now(), '') ON CONFLICT DO NOTHING`, clients[0])
+		return time.Now()
+	}
+	w.signAll(t)
+	if diff := cmp.Diff(map[id.Client][]int64{clients[0]: {1}, clients[1]: {1}, clients[2]: {1}}, w.heads(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	exec(t, w.pool, `DELETE FROM audit_heads`)
+	if head, err := w.auditor.Head(t.Context(), clients[0], false); !fault.Is(err, "history_changed") {
+		t.Errorf("%+v, %v", head, err)
+	}
+}
+
+// A part of the model that does not hold what was signed yet is no history that was changed.
+func TestWhatTheModelDoesNotHoldYetIsStale(t *testing.T) {
+	w := begin(t)
+	clients := w.rename(t, 3)
+	w.signAll(t)
+	w.rename(t, 2)
+	exec(t, w.pool, `DELETE FROM history_events WHERE client = ANY($1)`, clients[1:])
+	exec(t, w.pool, `DELETE FROM history_nodes WHERE client = ANY($1)`, clients[1:])
+	if err := w.auditor.SignAll(t.Context()); !fault.Is(err, "stale") {
+		t.Errorf("the round ends with %v", err)
+	}
+	if diff := cmp.Diff(map[id.Client][]int64{clients[0]: {1, 2}, clients[1]: {1}, clients[2]: {1}}, w.heads(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, client := range clients[1:] { // one that has grown since, and one that has not
+		if _, err := w.auditor.Head(t.Context(), client, false); !fault.Is(err, "stale") {
+			t.Errorf("it is signed: %v", err)
+		}
+	}
+	exec(t, w.pool, `UPDATE audit_heads SET size = 5 WHERE client = $1 AND size = 2`, clients[0])
+	if _, err := w.auditor.Head(t.Context(), clients[0], false); !fault.Is(err, "history_changed") {
+		t.Errorf("a history that was longer: %v", err)
+	}
+}
+
+// What a proof is asked for is in the history, up to its last event and its whole size.
+func TestAProofIsOfWhatIsInTheHistory(t *testing.T) {
+	w := begin(t)
+	var client id.Client
+	for range 3 {
+		client = w.rename(t, 1)[0]
+	}
+	for _, c := range []struct {
+		ordinal, from *int64
+		wrong         int
+	}{
+		{nil, nil, 0},
+		{new(int64(2)), new(int64(3)), 0},
+		{new(int64(2)), nil, 0},
+		{nil, new(int64(1)), 0},
+		{new(int64(3)), nil, 1},
+		{nil, new(int64(4)), 1},
+		{new(int64(3)), new(int64(4)), 2},
+	} {
+		proof, err := w.auditor.Prove(t.Context(), client, false, c.ordinal, c.from)
+		wrong := 0
+		if f := fault.As(err); f != nil {
+			wrong = len(f.Fields)
+		}
+		if wrong != c.wrong || (err == nil) != (c.wrong == 0) {
+			t.Errorf("%v: %v", c, err)
+		}
+		if err == nil && (proof.Size != 3 || (proof.Event == audit.Hash{}) != (c.ordinal == nil) || (len(proof.Inclusion) > 0) != (c.ordinal != nil) || (len(proof.Consistency) > 0) != (c.from != nil && *c.from < 3)) {
+			t.Errorf("%v: %+v", c, proof)
+		}
+	}
+}
+
+// However many heads were signed, each stands in an export where it belongs.
+func TestAnExportHoldsEachHead(t *testing.T) {
+	w := begin(t)
+	const many = 205 // more than are read at once, twice
+	var client id.Client
+	for range many {
+		client = w.rename(t, 1)[0]
+		testkit.Must(w.auditor.Head(t.Context(), client, false))(t)
+	}
+	keys := testkit.Must(audit.ParseKeys(fmt.Appendf(nil, `{"keys": [%s]}`, bytes.Join(testkit.Must(w.auditor.Published(t.Context()))(t), []byte(",")))))(t)
+	var all bytes.Buffer
+	var reported []auditing.Exporting
+	if err := w.auditor.Export(t.Context(), client, false, &all, func(e auditing.Exporting) { reported = append(reported, e) }); err != nil {
+		t.Fatal(err)
+	}
+	verified, err := audit.Verify(bytes.NewReader(all.Bytes()), keys, nil, func(f audit.Finding) { t.Error(f) })
+	if err != nil || verified.Events != many || verified.Head.Size != many || bytes.Count(all.Bytes(), []byte("\n")) != 2*many {
+		t.Errorf("it is verified as %+v, %v", verified, err)
+	}
+	if diff := cmp.Diff([]auditing.Exporting{{Done: 100, Total: many}, {Done: many, Total: many}}, reported); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
+	}
+}
+
 // Many small events, as the pages of an export become larger, come before many large ones.
 func TestAnExportReadsNoMoreAtOnceThanTheLogReads(t *testing.T) {
 	w := begin(t)
