@@ -391,6 +391,7 @@ func goldenPages() map[string]golden {
 	dating := kindred.ConsentLayer{ID: "lay_1", Name: "Dating", TraitPaths: []string{"sex"}, MatchRule: new(`traits.sex in viewer.traits.seeks`), MatchRuleBlockedBy: []kindred.SegmentBlock{{Cause: "path_outside_layer", Name: "seeks"}}}
 	all := map[string]golden{
 		"sign-in":            {"sign-in", empty, "sign-in?to=/console/users", ""},
+		"sign-in-untaken":    {"sign-in", empty, "sign-in?done=untaken&to=/console/users/import", ""},
 		"sign-in-refused":    {"sign-in", empty.plus(made{"/auth/sessions": refusal{Status: 401, Code: "invalid_credentials"}}), "sign-in", "email=a%40b.c&password=x"},
 		"sign-up":            {"sign-up", empty, "sign-up", ""},
 		"sign-up-refused":    {"sign-up", empty.plus(made{"/auth/signup": refusal{Status: 422, Code: "invalid", Detail: "Not valid.", Errors: []kindred.FieldError{{Pointer: "/password", Detail: "is one of the commonest"}}}}), "sign-up", "company_name=Acme&email=a%40b.c&password=x"},

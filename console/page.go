@@ -436,7 +436,7 @@ var notices = map[string]string{
 	"tested": say("notices.a_test_delivery_is"), "redelivered": say("notices.it_is_sent_again"), "recovered": say("notices.what_was_dropped_is"),
 	"rebuilding": say("notices.the_read_model_is"), "granted": say("notices.consent_recorded"),
 	"withdrawn": say("notices.consent_withdrawn"), "retired": say("notices.retired"), "ended": say("notices.the_session_has_ended"), "changed": say("notices.your_password_is_changed"), "imported": say("notices.imported"),
-	"active": say("notices.active_again"), "left": say("notices.you_are_signed_out"),
+	"active": say("notices.active_again"), "left": say("notices.you_are_signed_out"), "untaken": say("notices.what_you_sent_was"),
 }
 
 // confirmed fails where a form that ends something for good does not hold its name, with the

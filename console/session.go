@@ -84,13 +84,19 @@ func (p *page) identify() error {
 	return err
 }
 
-// signIn leads to the form, and back to this page afterwards.
+// signIn leads to the form, and back to this page afterwards, or to that of the form that was sent.
 func (p *page) signIn() {
-	to := Path + "sign-in"
-	if p.r.Method == http.MethodGet && p.r.URL.Path != Path {
-		to += "?to=" + url.QueryEscape(p.r.URL.RequestURI())
+	asked := url.Values{}
+	if p.r.URL.Path != Path {
+		asked.Set("to", p.r.URL.RequestURI())
 	}
-	http.Redirect(p.w, p.r, to, http.StatusSeeOther)
+	switch {
+	case p.r.URL.Path == Path+"sign-out":
+		asked = url.Values{"done": {"left"}}
+	case p.r.Method == http.MethodPost:
+		asked.Set("done", "untaken")
+	}
+	http.Redirect(p.w, p.r, strings.TrimSuffix(Path+"sign-in?"+asked.Encode(), "?"), http.StatusSeeOther)
 }
 
 func (p *page) signOut() {

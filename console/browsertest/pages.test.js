@@ -389,6 +389,19 @@ test("what was done or refused is in the title or focused, and a page that was r
   await close();
 });
 
+test("a file whose session has ended before its preview is told so, and its buttons can be pressed again", async () => {
+  const { page, hand, close } = await opened(full.account);
+  await hand.open("users");
+  await page.setInputFiles("#add [type=file]", { name: "people.txt", mimeType: "text/plain", buffer: Buffer.from("external_id,age\nu1,31\n") });
+  await page.click("button[data-shows]");
+  await eventually("it is read as CSV", () => hand.says("Read as CSV."));
+  await page.context().clearCookies();
+  await page.click("button[data-shows]");
+  await eventually("the reader is told", () => hand.says("what you sent was not taken"));
+  assert.ok(await page.locator("button[data-shows]").isEnabled());
+  await close();
+});
+
 test("a reader's zone is told where the one before begins with its name", async () => {
   const context = await browser.newContext({ timezoneId: "Etc/GMT+1" });
   await context.addCookies([{ name: "kindred-zone", value: "Etc/GMT+10", domain: new URL(url).hostname, path: "/console/" }]);

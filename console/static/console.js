@@ -63,7 +63,7 @@ for (const button of document.querySelectorAll("button[data-shows]")) button.add
   const body = new FormData();
   body.append("file", file.slice(0, 16 << 20), file.name);
   const answer = await pageOf(button.formAction, { method: "POST", body });
-  part.replaceChildren(...(answer?.ok ? answer.page.getElementById(part.id).childNodes : answer?.page.querySelectorAll("[role=alert]") ?? []));
+  part.replaceChildren(...(answer?.part(part.id)?.childNodes ?? answer?.page.querySelectorAll("[role=alert], .note[role=status]") ?? []));
   if (!part.childNodes.length) part.textContent = words.the_file_could_not;
   button.disabled = false;
 });
