@@ -437,10 +437,10 @@ func TestADownloadThatIsRefusedIsAPage(t *testing.T) {
 	pages := pagesOf(t)
 	busy := refusal{Status: http.StatusServiceUnavailable, Code: "overloaded", Detail: "Too much is going on."}
 	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
-		"/api/v1/segments/seg_1/members?": busy, "/api/v1/clients/cli_1/history?": busy, "/api/v1/segments/seg_2/members?": kindred.SegmentMemberList{},
+		"/api/v1/segments/seg_1/members?": busy, "/api/v1/clients/cli_1/history?": busy, "/api/v1/users?": busy, "/api/v1/segments/seg_2/members?": kindred.SegmentMemberList{},
 		"/api/v1/segments/seg_1": kindred.Segment{ID: "seg_1"}, "/api/v1/segments/seg_2": kindred.Segment{ID: "seg_2"},
 	})
-	for path, want := range map[string]int{"segments/seg_1/members.csv": 503, "history.ndjson": 503, "segments/seg_2/members.csv": 200} {
+	for path, want := range map[string]int{"segments/seg_1/members.csv": 503, "history.ndjson": 503, "users.csv": 503, "segments/seg_2/members.csv": 200} {
 		r := httptest.NewRequest(http.MethodGet, Path+path, nil)
 		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
 		w := httptest.NewRecorder()

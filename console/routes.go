@@ -28,6 +28,7 @@ func (s *Console) route() {
 	get("first-steps", (*page).firstSteps)
 
 	get("users", (*page).users)
+	get("users.csv", (*page).downloadUsers)
 	post("users", (*page).createUser)
 	post("users/import", (*page).importUsers)
 	post("users/import/preview", (*page).previewImport)

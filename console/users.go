@@ -91,6 +91,15 @@ func (p *page) showUsers(preview *looked) error {
 	})
 }
 
+// downloadUsers passes on all users, or those whom a rule names, as CSV.
+func (p *page) downloadUsers() error {
+	target := "/api/v1/users"
+	if rule := strings.TrimSpace(p.r.URL.Query().Get("filter")); rule != "" {
+		target += "?" + url.Values{"filter": {rule}}.Encode()
+	}
+	return p.download(target, "text/csv", "users.csv")
+}
+
 // later is the address of a page with a part that takes long, such as a map: without the
 // part the page is there at once, and its script asks for the part. "": it is asked for.
 func later(at string, asked url.Values, part string) string {

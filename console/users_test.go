@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"html"
 	"net/http"
 	"net/url"
 	"slices"
@@ -56,6 +57,26 @@ func TestAUserIsFoundByAnOwnIDThatBeginsLikeThoseOfTheService(t *testing.T) {
 		rendered(t, pagesOf(t), api, http.MethodGet, "traits?path=age&try=1&who="+who, "")
 		if asked != want {
 			t.Errorf("%s is tried on %q, not %q", who, asked, want)
+		}
+	}
+}
+
+// The users of a page are a file too: all, or those whom its rule names.
+func TestUsersAreAFile(t *testing.T) {
+	t.Parallel()
+	for rule, want := range map[string]string{"": "/api/v1/users", `traits.plan == "a&b"`: "/api/v1/users?filter=traits.plan+%3D%3D+%22a%26b%22"} {
+		asked := ""
+		api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Accept") == "text/csv" {
+				asked = r.URL.RequestURI()
+			}
+			base(kindred.RoleViewer, "Acme", "read").ServeHTTP(w, r)
+		})
+		page := rendered(t, pagesOf(t), full("Acme"), http.MethodGet, "users?filter="+url.QueryEscape(rule), "")
+		_, link, _ := strings.Cut(page, `class="btn" href="/console/users.csv`)
+		link, _, _ = strings.Cut(link, `"`) // with what follows the name
+		if got := rendered(t, pagesOf(t), api, http.MethodGet, "users.csv"+html.UnescapeString(link), ""); asked != want || !strings.HasPrefix(got, "200 ") {
+			t.Errorf("the file of %q, %s, is asked for as %q: %s", rule, link, asked, got)
 		}
 	}
 }

@@ -25,7 +25,7 @@ async function walk(hand, more, look) {
     if (seen.has(templateOf(at))) continue;
     seen.set(templateOf(at), at);
     await hand.page.goto(url + at);
-    queue.push(...await hand.page.evaluate(() => Array.from(document.querySelectorAll('a[href^="/console/"]:not([download])'), (a) => a.getAttribute("href"))));
+    queue.push(...await hand.page.evaluate(() => Array.from(document.querySelectorAll('a[href^="/console/"]:not([href*=".csv"], [href$=".ndjson"])'), (a) => a.getAttribute("href"))));
     await look(at);
   }
   return seen;
@@ -386,6 +386,15 @@ test("what was done or refused is in the title or focused, and a page that was r
   await hand.open("developers");
   await page.goto(`${url}/console/developers/keys`); // as from the address bar, after a form that was refused
   assert.equal(hand.path(), "/console/developers");
+  await close();
+});
+
+test("a download that is refused says why", async () => {
+  const { page, hand, close } = await opened(full.account);
+  await page.route("**/console/users.csv", (route) => route.fulfill({ status: 503, contentType: "text/html", body: "<main>Too much at once</main>" }));
+  await hand.open("users");
+  await hand.follow("main a[href$='.csv']");
+  await hand.has("Too much at once");
   await close();
 });
 
