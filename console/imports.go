@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 
 	kindred "kindred/sdk/go"
 )
@@ -103,10 +104,23 @@ func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
 			return nil, nil, invalid("file", why)
 		}
 		if !bytes.HasPrefix(begins, []byte("{")) {
-			return file, []kindred.Option{kindred.WithCSV()}, nil
+			return &inTurns{r: file}, []kindred.Option{kindred.WithCSV()}, nil
 		}
-		return file, nil, nil
+		return &inTurns{r: file}, nil, nil
 	}
+}
+
+// inTurns lets who sends a file on and who reads its rest take turns: where the API answers early, both do.
+type inTurns struct {
+	mu sync.Mutex
+	r  io.Reader
+}
+
+// Read implements [io.Reader].
+func (t *inTurns) Read(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.r.Read(p)
 }
 
 // looksAt is how many bytes of a file say what it is, at most.
