@@ -44,7 +44,7 @@ var rules = map[string][]string{
 		"backoff", "commands", "domain", "domain/id", "domain/fault", "domain/event", "domain/traits", "domain/clustering",
 		"eventstore", "eventstore/projector", "panics", "projections", "projections/segments", "watermill",
 	},
-	"commands/imports":      {"commands", "domain/id", "domain/fault", "eventstore", "jobs", "pgx"},
+	"commands/imports":      {"commands", "domain/id", "domain/fault", "eventstore", "eventstore/seal", "jobs", "pgx"},
 	"commands/writeapi":     {"commands", "httpapi", "domain", "domain/id", "domain/fault", "domain/event", "eventstore", "panics"},
 	"projections/readmodel": {"domain/event", "domain/fault", "domain/id", "eventstore", "eventstore/projector", "eventstore/seal", "pgx", "semaphore"},
 	"projections/segments": {

@@ -484,6 +484,23 @@ func TestAnImportRestsAfterAFailureAndIsGivenUpAfterMany(t *testing.T) {
 	}
 }
 
+func TestWhatWaitsOfADeletedClientIsGivenUpAtOnce(t *testing.T) {
+	w := newFixture(t)
+	i, j := w.receive(t, "cli_a", "one\n"), w.receive(t, "cli_a", "two\n")
+	if err := w.vault.DestroyClient(t.Context(), "cli_a"); err != nil {
+		t.Fatal(err)
+	}
+	w.finish(t)
+	for _, over := range []imports.Import{w.get(t, "cli_a", i.ID), w.get(t, "cli_a", j.ID)} {
+		if over.Status != "failed" || over.EndedAt == nil {
+			t.Errorf("%+v", over)
+		}
+	}
+	if n := w.rows(t, `SELECT (SELECT count(*) FROM import_chunks) + (SELECT count(*) FROM jobs)`); n != 0 || len(w.applied) > 0 {
+		t.Errorf("%d rows are left, and applied is %v", n, w.applied)
+	}
+}
+
 func TestAnImportThatEndsItsProcessEachTimeIsGivenUpAfterMany(t *testing.T) {
 	w := newFixture(t)
 	i := w.receive(t, "cli_a", "one\n")

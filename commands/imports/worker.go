@@ -16,6 +16,7 @@ import (
 	"kindred/commands"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/eventstore/seal"
 	"kindred/jobs"
 )
 
@@ -96,6 +97,8 @@ func (w *Worker) turn(ctx context.Context, job jobs.Job) (jobs.Outcome, error) {
 	switch {
 	case err == nil:
 		return jobs.Outcome{}, w.note(ctx, t, lines, report)
+	case errors.Is(err, errForgotten):
+		return jobs.Outcome{}, w.fail(ctx, t)
 	case ctx.Err() != nil: // whoever leads next goes on
 		return jobs.Outcome{Passing: true}, err
 	case w.passes(err):
@@ -110,6 +113,9 @@ func (w *Worker) turn(ctx context.Context, job jobs.Job) (jobs.Outcome, error) {
 func (w *Worker) passes(err error) bool {
 	return fault.Of(err, fault.Unavailable) || errors.Is(err, context.Canceled) || w.Passing(err)
 }
+
+// errForgotten: no attempt will open the lines again.
+var errForgotten = errors.New("the key of the lines was destroyed with their client")
 
 const begin = `
 UPDATE import_chunks SET begun = coalesce(begun, $4) WHERE client = $1 AND import = $2 AND chunk = $3
@@ -126,6 +132,9 @@ func (w *Worker) apply(ctx context.Context, t task) (lines int64, report command
 		return 0, report, fmt.Errorf("read a chunk of %s: %w", t.ID, err)
 	}
 	body, err := w.open(ctx, t, sealed)
+	if errors.Is(err, seal.ErrErased) {
+		err = errForgotten
+	}
 	if err != nil {
 		return 0, report, err
 	}
