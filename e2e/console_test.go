@@ -186,7 +186,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 		fmt.Fprintf(&lines, `{"external_id":"p%d","traits":{"age":%d,"plan":%q}}`+"\n", i, 20+i%2*30+i%5, []string{"free", "pro"}[i%2])
 	}
 	b.wantPage(b.uploadTo("users/import/preview", "people.ndjson", lines.String()+"nonsense\n"), "users/import/preview", "Users: 60. Lines: 61, all of the file.", "1 line would be refused", "line 61", "category")
-	if b.uploadTo("users/import/preview", "people.csv", "plan\npro\n").Status != http.StatusBadRequest {
+	if b.uploadTo("users/import/preview", "people.csv", "plan\npro\n").Status != http.StatusUnprocessableEntity {
 		t.Error("a file without ids is looked into")
 	}
 	imported := b.wantPage(b.upload("people.ndjson", lines.String()), "imports/")
