@@ -106,7 +106,7 @@ var labels = map[string]string{
 	"rule": say("common.rule"), "filter": say("common.rule"), "match_rule": say("common.rule"), "min_score": say("settings.from_this_score"), "source": say("settings.where_they_said_so"),
 	"url": say("common.url"), "secret": say("webhooks.secret"), "event_types": say("common.events"), "max_per_second": say("webhook.attempts_a_second_at"),
 	"disable_after_seconds": say("webhook.pause_after_hours_of"), "headers": say("webhook.headers_of_your_own"), "scopes": say("developers.it_may"), "expires_in": say("settings.days_until"),
-	"current": say("account.password_now"), "new": say("account.new_password"), "/k": say("clusters.how_many_groups"), "/settings/automatic_matching/k": say("settings.at_most"),
+	"at": say("history_at.on"), "from": say("history.from"), "to": say("common.before"), "current": say("account.password_now"), "new": say("account.new_password"), "/k": say("clusters.how_many_groups"), "/settings/automatic_matching/k": say("settings.at_most"),
 }
 
 // label is what the form of a page calls a field, and the part of it that is wrong. What says by itself what is wrong needs
