@@ -6,7 +6,6 @@ package requestlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -226,15 +225,14 @@ type Place struct {
 
 const (
 	// What a filter lets through is looked for among the newest alone, however few that is.
+	// The last that is looked at comes with it, in the same moment: a page goes on there.
 	listRequests = `
-SELECT at, request, method, route, status, duration_us, key FROM (
-	SELECT at, request, method, route, status, duration_us, key FROM request_log
-	WHERE client = $1 AND (at, request) < ($2, $3) AND at >= $4 ORDER BY at DESC, request DESC LIMIT $5) looked
-WHERE status BETWEEN $6 AND $7 AND ($8 = '' OR method = $8) AND ($9 = '' OR route = $9) AND ($10 = '' OR key = $10)
-ORDER BY at DESC, request DESC LIMIT $11`
-
-	lastLooked = `
-SELECT at, request FROM request_log WHERE client = $1 AND (at, request) < ($2, $3) AND at >= $4 ORDER BY at DESC, request DESC OFFSET $5 - 1 LIMIT 1`
+SELECT at, request, method, route, status, duration_us, key, passes, last FROM (
+	SELECT *, status BETWEEN $6 AND $7 AND ($8 = '' OR method = $8) AND ($9 = '' OR route = $9) AND ($10 = '' OR key = $10) AS passes,
+		row_number() OVER (ORDER BY at DESC, request DESC) = $5 AS last
+	FROM (SELECT at, request, method, route, status, duration_us, key FROM request_log
+		WHERE client = $1 AND (at, request) < ($2, $3) AND at >= $4 ORDER BY at DESC, request DESC LIMIT $5) newest) looked
+WHERE passes OR last ORDER BY at DESC, request DESC LIMIT $11`
 
 	sumOmitted = `SELECT coalesce(sum(omitted), 0)::bigint FROM request_omissions WHERE client = $1 AND day >= $2`
 )
@@ -252,34 +250,28 @@ func (l *Log) List(ctx context.Context, client id.Client, f Filter, below Place,
 	if f == (Filter{Most: 999}) {
 		looked = limit + 1
 	}
+	a, took, passes, last := httpapi.Answered{Client: client}, int64(0), false, false
 	rows, err := l.Reads.Query(ctx, listRequests, string(client), below.At, string(below.ID), from, looked,
 		f.Least, f.Most, f.Method, f.Route, string(f.Key), limit+1)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, []any{&a.At, (*string)(&a.ID), &a.Method, &a.Route, &a.Status, &took, (*string)(&a.Key), &passes, &last}, func() error {
+			a.Duration = time.Duration(took) * time.Microsecond
+			switch {
+			case passes && len(found) == limit:
+				more = &Place{found[limit-1].At, found[limit-1].ID}
+			case passes:
+				found = append(found, a)
+			}
+			if last && more == nil {
+				more = &Place{a.At, a.ID}
+			}
+			return nil
+		})
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("list requests: %w", err)
 	}
-	found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (httpapi.Answered, error) {
-		a, took := httpapi.Answered{Client: client}, int64(0)
-		err := row.Scan(&a.At, (*string)(&a.ID), &a.Method, &a.Route, &a.Status, &took, (*string)(&a.Key))
-		a.Duration = time.Duration(took) * time.Microsecond
-		return a, err
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("list requests: %w", err)
-	}
-	if len(found) > limit {
-		found = found[:limit]
-		last := found[limit-1]
-		return found, &Place{last.At, last.ID}, nil
-	}
-	var last Place
-	err = l.Reads.QueryRow(ctx, lastLooked, string(client), below.At, string(below.ID), from, looked).Scan(&last.At, (*string)(&last.ID))
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return found, nil, nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("look for more requests: %w", err)
-	}
-	return found, &last, nil
+	return found, more, nil
 }
 
 // Omitted is how many requests of a client are not listed.
