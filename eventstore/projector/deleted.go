@@ -89,10 +89,12 @@ const (
 	// log: its tokens end within a second, and what was asked is listed a second later.
 	lastWrites = 3 * time.Second
 
+	// The tables come as they were made: a client's own row is in the first, and locked before
+	// its others by whoever still writes them, who would wait for this one, and it for them.
 	selectOwn = `
 SELECT coalesce(current_schema()::text, ''), ARRAY(
 	SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'client' AND NOT a.attisdropped
-	WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' ORDER BY 1)`
+	WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' ORDER BY c.oid)`
 	deleteSome     = `DELETE FROM %[1]s WHERE client = $1 AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE client = $1 LIMIT $2))`
 	noteDeletion   = `INSERT INTO public.deletions (client, projection) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	nextDeletion   = `SELECT client FROM public.deletions WHERE projection = $1 LIMIT 1`

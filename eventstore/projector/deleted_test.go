@@ -1,8 +1,10 @@
 package projector_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -55,6 +57,43 @@ func TestADeletedClientsRowsGoInSlices(t *testing.T) {
 	background(t, func(ctx context.Context) error { return w.runner("b").Run(ctx, names{}) })
 	testkit.Eventually(t, "the next leader deletes them", gone)
 	w.complete(t)
+}
+
+// What still writes of a client that is deleted locks the client's row first, and then
+// others: the deletion takes them in that order too.
+func TestADeletionWaitsForAWriterAtTheRowThatBothLockFirst(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	runner, logged := w.runner("a"), bytes.Buffer{}
+	runner.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
+	w.passed(t, projector.ID(names{}), w.rename(t, bolt, "stays"))
+	for _, sql := range []string{
+		`CREATE TABLE names_2.owners (client text)`, `CREATE TABLE names_2.details (client text)`,
+		`INSERT INTO names_2.owners VALUES ('cli_acme')`, `INSERT INTO names_2.details VALUES ('cli_acme')`,
+	} {
+		testkit.Must(w.pool.Exec(t.Context(), sql))(t)
+	}
+	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SELECT FROM names_2.owners FOR UPDATE`); err != nil {
+			return err
+		}
+		w.append(t, acme, "client.deleted", 1, testkit.Must(json.Marshal(map[string]any{"client_id": acme, "parent_id": bolt}))(t))
+		testkit.Eventually(t, "the deletion waits", func() bool {
+			return w.one(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
+		})
+		_, err := tx.Exec(t.Context(), `UPDATE names_2.details SET client = client`)
+		return err
+	})
+	if err != nil {
+		t.Errorf("the writer: %v", err)
+	}
+	testkit.Eventually(t, "the rows are deleted", func() bool {
+		return w.one(t, `SELECT count(*) FROM names_2.owners`) == 0 && w.one(t, `SELECT count(*) FROM names_2.details`) == 0
+	})
+	if stop(); logged.Len() > 0 {
+		t.Errorf("the deletion: %s", &logged)
+	}
 }
 
 // Where the schema of a model was dropped, the log is what the search path finds next.
