@@ -90,13 +90,13 @@ func New(c Config) (http.Handler, error) {
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusForbidden, say("problem.this_form_came_from"), say("problem.open_the_console_itself"))
 	}))
-	pages := s.guarded(origin.Handler(&s.mux))
+	pages, home := s.guarded(origin.Handler(&s.mux)), s.guarded(http.RedirectHandler(Path, http.StatusSeeOther))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch asked := r.URL.Path; {
 		case strings.HasPrefix(asked, Path):
 			pages.ServeHTTP(w, r)
 		case asked+"/" == Path, asked == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
-			http.Redirect(w, r, Path, http.StatusSeeOther)
+			home.ServeHTTP(w, r)
 		default:
 			s.Next.ServeHTTP(w, r)
 		}
