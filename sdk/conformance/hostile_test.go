@@ -697,7 +697,7 @@ func TestKeysAreNeitherPrintedNorSentInTheClear(t *testing.T) {
 		if failed != nil || strings.Contains(string(ok), "secret_key") || strings.Contains(string(ok), tokenOf(1)) {
 			t.Errorf("a client is printed as %s (%v)", ok, failed)
 		}
-		for _, url := range []string{"http://kindred.example.com", "http://10.0.0.1:8080", "ftp://127.0.0.1", "https://a:b@kindred.example.com", "", "127.0.0.1:8080"} {
+		for _, url := range []string{"http://kindred.example.com", "http://10.0.0.1:8080", "ftp://127.0.0.1", "https://a:b@kindred.example.com", "", "127.0.0.1:8080", s.URL + "/?", s.URL + "#"} {
 			_, failed := d.try(command{"do": "new", "client": "x", "options": command{"base_url": url, "api_key": "kin_secret_key"}})
 			if failed == nil || failed.Kind != "usage" || strings.Contains(failed.Message, "secret_key") {
 				t.Errorf("%q: %v", url, failed)

@@ -95,7 +95,7 @@ function baseOf(text: string): string {
   } catch {
     throw new UsageError("the baseUrl is not a URL");
   }
-  if (url.username || url.password || url.search || url.hash) throw new UsageError("the baseUrl must be a scheme, a host and at most a path");
+  if (url.username || url.password || /[?#]/.test(text)) throw new UsageError("the baseUrl must be a scheme, a host and at most a path");
   const loopback = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname);
   if (url.protocol !== "https:" && !(url.protocol === "http:" && loopback)) throw new UsageError("keys are sent over https, or over http to this machine alone");
   return url.href.replace(/\/+$/, "");
