@@ -328,7 +328,7 @@ func statusTone(status int64) string {
 
 // tones say whether a state is good news.
 var tones = map[string]string{
-	"active": "good", "running": "good", "completed": "good", "delivered": "good", "granted": "good", "done": "good", "ready": "good", "none": "good",
+	"active": "good", "running": "good", "completed": "good", "delivered": "good", "granted": "good", "done": "good", "ready": "good", "none": "good", "ok": "good",
 	"paused": "warn", "pending": "warn", "scheduled": "warn", "moderate": "warn", "waiting": "warn", "building": "warn", "rebuilding": "warn", "blocked": "bad", "replacing": "warn",
 	"failed": "bad", "dropped": "bad", "major": "bad", "quarantined": "bad", "revoked": "bad", "withdrawn": "bad",
 }

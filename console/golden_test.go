@@ -468,9 +468,15 @@ func goldenPages() map[string]golden {
 			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceSegments, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusDraft, CreatedAt: ago(time.Hour),
 			Segments: &kindred.SegmentAudience{ConsentLayerID: new("lay_1"), AnyOf: []string{"seg_2"}, NoneOf: []string{"seg_3"}},
 		}}), "campaigns/cam_1", ""},
-		"clusters-kept":    {"clusters", full("Acme"), "clusters?segment=seg_2", ""},
-		"run-retired":      {"run", full("Acme").plus(made{"/api/v1/consent_layers/lay_1": refusal{Status: 404, Code: "consent_layer_unknown"}}), "runs/run_1", ""},
-		"segment-retired":  {"segment", full("Acme").plus(made{"/api/v1/segments/seg_1": kindred.Segment{ID: "seg_1", Name: "Acme", Rule: `traits.age > 30`, State: "blocked", ConsentLayerID: new("lay_1"), CreatedAt: ago(72 * time.Hour)}, "/api/v1/consent_layers/lay_1": refusal{Status: 404, Code: "consent_layer_unknown"}}), "segments/seg_1", ""},
+		"clusters-kept":   {"clusters", full("Acme"), "clusters?segment=seg_2", ""},
+		"run-retired":     {"run", full("Acme").plus(made{"/api/v1/consent_layers/lay_1": refusal{Status: 404, Code: "consent_layer_unknown"}}), "runs/run_1", ""},
+		"segment-retired": {"segment", full("Acme").plus(made{"/api/v1/segments/seg_1": kindred.Segment{ID: "seg_1", Name: "Acme", Rule: `traits.age > 30`, State: "blocked", ConsentLayerID: new("lay_1"), CreatedAt: ago(72 * time.Hour)}, "/api/v1/consent_layers/lay_1": refusal{Status: 404, Code: "consent_layer_unknown"}}), "segments/seg_1", ""},
+		"webhook-checked": {"webhook", full("Acme").plus(made{
+			"/api/v1/clients/cli_1/webhooks/whk_1": kindred.Webhook{ID: "whk_1", URL: "https://example.com/", Status: kindred.WebhookStatusActive, EventTypes: []kindred.EventType{kindred.EventTypeMatchComputed}, HasSecret: true, Ed25519: new(true), CreatedAt: ago(8 * 24 * time.Hour)},
+			"/api/v1/clients/cli_1/webhook_keys":   kindred.WebhookKeyList{Data: []kindred.WebhookKey{{ID: "wky_2", PublicKey: "whpk_NEW", CreatedAt: ago(time.Hour)}, {ID: "wky_1", PublicKey: "whpk_OLD", CreatedAt: ago(48 * time.Hour), SignsUntil: new(ago(-23 * time.Hour))}}},
+			"/api/v1/webhooks/check":               kindred.DeliveryCheck{Steps: []kindred.DeliveryCheckStep{{Name: "headers", Status: "ok", Detail: "All are there."}, {Name: "body", Status: "failed", Detail: "It is not the one that was sent."}}},
+		}), "webhooks/whk_1/check", "got_headers=webhook-id%3A+msg_1%0D%0Awebhook-timestamp%3A+1&got_body=%7B%7D"},
+		"webhook-unread":   {"webhook", full("Acme"), "webhooks/whk_1/check", "got_headers=webhook-id&got_body=%7B%7D"},
 		"segments-retired": {"segments", full("Acme").plus(made{"/api/v1/rules/preview": refusal{Status: 404, Code: "consent_layer_unknown", Detail: "There is no such consent layer."}}), "segments?preview=1&rule=true&layer=lay_9", ""},
 		"run-kept": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": kindred.ClusteringRun{
 			ID: "run_1", ConsentLayerID: "lay_1", SegmentID: new("seg_2"), Status: "failed", CreatedAt: ago(time.Hour), EndedAt: new(ago(time.Minute)), ErrorCode: new("not_enough_users"), ErrorDetails: new("There are 12 users."),

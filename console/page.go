@@ -105,7 +105,7 @@ var labels = map[string]string{
 	"external_id": say("users.your_own_id"), "find": say("users.by_id"), "stream": say("common.stream"), "actor": say("history.by_whom"), "traits": say("common.traits"), "weight": say("traits.weight"), "type": say("traits.type"), "trait_paths": say("settings.traits_that_it_may"),
 	"rule": say("common.rule"), "filter": say("common.rule"), "match_rule": say("common.rule"), "min_score": say("settings.from_this_score"), "source": say("settings.where_they_said_so"),
 	"url": say("common.url"), "secret": say("webhooks.secret"), "event_types": say("common.events"), "max_per_second": say("webhook.attempts_a_second_at"),
-	"disable_after_seconds": say("webhook.pause_after_hours_of"), "headers": say("webhook.headers_of_your_own"), "scopes": say("developers.it_may"), "expires_in": say("settings.days_until"),
+	"disable_after_seconds": say("webhook.pause_after_hours_of"), "headers": say("webhook.headers_of_your_own"), "got_headers": say("webhook.its_headers"), "body": say("webhook.its_body"), "scopes": say("developers.it_may"), "expires_in": say("settings.days_until"),
 	"at": say("history_at.on"), "from": say("history.from"), "to": say("common.before"), "current": say("account.password_now"), "new": say("account.new_password"), "/k": say("clusters.how_many_groups"), "/settings/automatic_matching/k": say("settings.at_most"),
 }
 
@@ -433,7 +433,7 @@ func invalid(field, detail string) error {
 var notices = map[string]string{
 	"saved": say("notices.saved"), "created": say("notices.created"), "removed": say("notices.removed"), "erased": say("notices.erased_for_good"), "matched": say("notices.matched"), "started": say("notices.started"),
 	"paused": say("notices.paused"), "running": say("notices.running"), "cancelled": say("notices.cancelled"), "revoked": say("notices.revoked_it_is_out"),
-	"tested": say("notices.a_test_delivery_is"), "redelivered": say("notices.it_is_sent_again"), "recovered": say("notices.what_was_dropped_is"),
+	"tested": say("notices.a_test_delivery_is"), "redelivered": say("notices.it_is_sent_again"), "recovered": say("notices.what_was_dropped_is"), "rotated": say("notices.a_new_key_pair"),
 	"rebuilding": say("notices.the_read_model_is"), "granted": say("notices.consent_recorded"),
 	"withdrawn": say("notices.consent_withdrawn"), "retired": say("notices.retired"), "ended": say("notices.the_session_has_ended"), "changed": say("notices.your_password_is_changed"), "imported": say("notices.imported"),
 	"active": say("notices.active_again"), "left": say("notices.you_are_signed_out"), "untaken": say("notices.what_you_sent_was"),

@@ -65,7 +65,10 @@ func (p *page) madeSecret() string {
 // shortestKey is how long those that NewKey makes are at least: 128 random bits.
 const shortestKey = 26
 
-func (p *page) webhook() error {
+func (p *page) webhook() error { return p.webhookWith(nil) }
+
+// webhookWith shows an endpoint, and beside it how a request that its server got is verified.
+func (p *page) webhookWith(checked *kindred.DeliveryCheck) error {
 	ctx, asked := p.r.Context(), p.r.URL.Query()
 	var read kindred.Answer
 	one, err := p.api.Webhooks.Get(ctx, p.r.PathValue("id"), kindred.WithAnswer(&read))
@@ -78,8 +81,14 @@ func (p *page) webhook() error {
 	if err != nil {
 		return err
 	}
+	keys := &kindred.WebhookKeyList{}
+	if one.Ed25519 != nil && *one.Ed25519 {
+		if keys, err = p.api.Webhooks.ListKeys(ctx); err != nil {
+			return err
+		}
+	}
 	return p.show("webhook", "Webhooks", one.URL, map[string]any{
-		"Since": new(p.Now().Add(-24 * time.Hour)), "Webhook": one, "ETag": p.etag(read), "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": kindred.EventTypes(),
+		"Keys": keys.Data, "Checked": checked, "Since": new(p.Now().Add(-24 * time.Hour)), "Webhook": one, "ETag": p.etag(read), "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": kindred.EventTypes(),
 		"Next": next("webhooks/"+url.PathEscape(one.ID), asked, deliveries.NextCursor),
 	})
 }
@@ -127,15 +136,10 @@ func (p *page) controls(change *kindred.WebhookChange, before *kindred.Webhook) 
 	}
 	change.Ordered, change.RespectRetryAfter = new(p.form("ordered") != ""), new(p.form("respect_retry_after") != "")
 	change.Ed25519 = new(p.form("ed25519") != "")
-	headers := map[string]string{}
-	for line := range strings.Lines(p.form("headers")) {
-		name, value, ok := strings.Cut(line, ":")
-		if name = strings.TrimSpace(name); !ok || name == "" {
-			return invalid("headers", say("webhook.each_line_is_a"))
-		}
-		headers[name] = strings.TrimSpace(value)
-	}
+	headers, err := p.headers("headers")
 	switch {
+	case err != nil:
+		return err
 	case len(headers) > 0:
 		change.Headers = kindred.Value(headers)
 	case p.form("no_headers") != "":
@@ -144,8 +148,21 @@ func (p *page) controls(change *kindred.WebhookChange, before *kindred.Webhook) 
 	return nil
 }
 
-// actOnWebhook tests an endpoint, rotates its secret, sends again what was dropped, or
-// removes it.
+// headers reads a header from each line of a field.
+func (p *page) headers(field string) (map[string]string, error) {
+	headers := map[string]string{}
+	for line := range strings.Lines(p.form(field)) {
+		name, value, ok := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return nil, invalid(field, say("webhook.each_line_is_a"))
+		}
+		headers[name] = strings.TrimSpace(value)
+	}
+	return headers, nil
+}
+
+// actOnWebhook tests an endpoint, replaces its secret or the keys, sends again what was
+// dropped, looks at what its server got, or removes it.
 func (p *page) actOnWebhook() error {
 	ctx, id := p.r.Context(), p.r.PathValue("id")
 	at, notice := Path+"webhooks/"+url.PathEscape(id), ""
@@ -168,6 +185,17 @@ func (p *page) actOnWebhook() error {
 			return p.reveal(note{Kind: "rotated", Name: rotated.URL, Of: rotated.ID, Secret: *rotated.Secret})
 		}
 		notice = "saved"
+	case "keys":
+		notice = "rotated"
+		_, err = p.api.Webhooks.RotateKeys(ctx, p.once())
+	case "check":
+		var got map[string]string
+		if got, err = p.headers("got_headers"); err == nil {
+			var checked *kindred.DeliveryCheck
+			if checked, err = p.api.Webhooks.Check(ctx, kindred.ReceivedRequest{Headers: got, Body: p.form("got_body")}); err == nil {
+				return p.webhookWith(checked)
+			}
+		}
 	case "remove":
 		at, notice = Path+"webhooks", "removed"
 		if err = p.confirmed(id, "remove", say("webhook.type_remove_to_be")); err == nil {

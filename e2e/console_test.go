@@ -286,9 +286,16 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 			t.Errorf("%v: %d %s", refused, p.Status, said(p))
 		}
 	}
-	b.wantPage(b.send(at, "controls", "1", "no_headers", "on"), at, "Saved.", "Values are sealed")
+	b.wantPage(b.send(at, "controls", "1", "no_headers", "on", "ed25519", "on"), at, "Saved.", "Values are sealed")
+	b.wantPage(b.send(at+"/keys", "key", b.key(b.open(at))), at, "A new key pair signs", "replaced; it signs until")
 	b.wantPage(b.send(at+"/test", "event_type", "match.computed", "key", b.key(b.open(at))), at, "test delivery")
-	receiver.next(t)
+	got := receiver.next(t)
+	var headers strings.Builder
+	if err := got.Header.Write(&headers); err != nil {
+		t.Fatal(err)
+	}
+	b.wantPage(b.send(at+"/check", "got_headers", headers.String(), "got_body", string(got.Body)), at, "It is verified.", "It is by the newest key")
+	b.wantPage(b.send(at+"/check", "got_headers", headers.String(), "got_body", string(got.Body)+"}"), at, "It is not verified.")
 	b.wantPage(b.send(at+"/recover", "since", "2026-01-01T00:00", "key", b.key(b.open(at))), at, "What was dropped is sent again.")
 	if p := b.send(at+"/recover", "since", "yesterday", "key", b.key(b.open(at))); p.Status != http.StatusUnprocessableEntity {
 		t.Errorf("a time that is none answers %d", p.Status)
