@@ -11,13 +11,7 @@ import (
 	"kindred/eventstore"
 )
 
-// The kinds of claim. A claim's stream is named by its kind and a hash of what
-// it claims, keyed by the service's own pepper.
-const (
-	emailClaim = "email"
-	slugClaim  = "slug"
-)
-
+// claim is the stream of a claim, named by a hash that is keyed by the service's own pepper.
 func (c *Commands) claim(ctx context.Context, kind, value string) (eventstore.Stream, error) {
 	keyed, err := c.Log.Vault.Index(ctx, "", kind, value)
 	if err != nil {

@@ -90,7 +90,7 @@ func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, e
 // freeEmail returns the claim's stream of an address that nobody has, before
 // a password is hashed for nothing.
 func (c *Commands) freeEmail(ctx context.Context, email string) (eventstore.Stream, error) {
-	stream, err := c.claim(ctx, emailClaim, domain.EmailKey(email))
+	stream, err := c.claim(ctx, eventstore.EmailClaim, domain.EmailKey(email))
 	if err != nil {
 		return "", err
 	}
@@ -123,7 +123,7 @@ func (c *Commands) reserveSlug(ctx context.Context, call Call, slug string, h do
 		case n > 1:
 			candidate = fmt.Sprintf("%s-%d", slug, n)
 		}
-		stream, err := c.claim(ctx, slugClaim, candidate)
+		stream, err := c.claim(ctx, eventstore.SlugClaim, candidate)
 		if err != nil {
 			return "", "", err
 		}

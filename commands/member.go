@@ -29,7 +29,7 @@ func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Acco
 	if err != nil {
 		return Account{}, err
 	}
-	claim, err := c.claim(ctx, emailClaim, domain.EmailKey(email))
+	claim, err := c.claim(ctx, eventstore.EmailClaim, domain.EmailKey(email))
 	if err != nil {
 		return Account{}, err
 	}
@@ -128,7 +128,7 @@ func (c *Commands) ForgetMember(ctx context.Context, call Call, removed event.Me
 	case err != nil:
 		return err
 	}
-	claim, err := c.claim(ctx, emailClaim, domain.EmailKey(email))
+	claim, err := c.claim(ctx, eventstore.EmailClaim, domain.EmailKey(email))
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (c *Commands) ForgetMember(ctx context.Context, call Call, removed event.Me
 // kind Missing.
 // Faults: account_unknown.
 func (c *Commands) AccountByEmail(ctx context.Context, email string) (Account, error) {
-	stream, err := c.claim(ctx, emailClaim, domain.EmailKey(email))
+	stream, err := c.claim(ctx, eventstore.EmailClaim, domain.EmailKey(email))
 	if err != nil {
 		return Account{}, err
 	}

@@ -39,6 +39,11 @@ func storied(s *service) account {
 	a.subscribe("http://127.0.0.1:1/", "a secret that stays")
 	a.createAPIKey("read")
 	wantDone(s, a.send("DELETE", "/api/v1/users/"+string(bob.ID), nil))
+	moved := map[string]string{"email": "moved-" + a.Email, "password": a.Password, "role": "viewer"}
+	for _, of := range []account{a, s.signUp(), a} { // the address is another's between
+		added := want[httpapi.Member](s, http.StatusCreated, of.sendTo("POST", "/members", moved))
+		wantDone(s, of.sendTo("DELETE", "/members/"+string(added.ID), nil))
+	}
 	return a
 }
 

@@ -140,9 +140,22 @@ func ProfileStream(client id.Client, of event.RunAttempt, cluster id.Cluster) St
 	return name("profile", string(client), string(of.Run), strconv.Itoa(of.Attempt), string(cluster))
 }
 
+// The kinds of claim. A claim's stream is named by its kind and a hash of what it claims.
+const (
+	EmailClaim = "email"
+	SlugClaim  = "slug"
+)
+
 // ClaimStream holds who has what is unique across clients, by its keyed hash.
 func ClaimStream(kind string, keyed [32]byte) Stream {
 	return name(kind, hex.EncodeToString(keyed[:]))
+}
+
+// Shared says whether events of several clients may stand in a stream, one client's after another's: what one has given
+// back, another may claim.
+func (s Stream) Shared() bool {
+	kind, _, _ := strings.Cut(string(s), "-")
+	return kind == EmailClaim || kind == SlugClaim
 }
 
 func name(parts ...string) Stream { return Stream(strings.Join(parts, "-")) }

@@ -103,6 +103,22 @@ func (f *forged) rehash(n int) {
 	f.events[n].Hash = hash
 }
 
+// claims has the last two events be of a claim, at revisions between which others' events may stand.
+func (f *forged) claims(first, second eventstore.Revision) {
+	f.t.Helper()
+	for n, revision := range map[int]eventstore.Revision{2: first, 3: second} {
+		e := &f.events[n]
+		e.Stream, e.Revision = eventstore.ClaimStream(eventstore.EmailClaim, [32]byte{7}), revision
+		var meta eventstore.Meta
+		if err := json.Unmarshal([]byte(e.Meta), &meta); err != nil {
+			f.t.Fatal(err)
+		}
+		meta.Previous = strings.Repeat("0", 64)
+		e.Meta = string(testkit.Must(json.Marshal(meta))(f.t))
+		f.rehash(n)
+	}
+}
+
 func (f *forged) head(client id.Client, events int) string {
 	f.t.Helper()
 	var tree audit.Tree
@@ -157,6 +173,14 @@ func TestEachRuleFindsAloneWhatBreaksIt(t *testing.T) {
 		"nothing, in a long line": {"", after(func(f *forged) {
 			f.events[2].Data = `{"a":"` + strings.Repeat("x", 200_000) + `"}`
 			f.rehash(2)
+		})},
+		"nothing, of an address that was another's between": {"", after(func(f *forged) { f.claims(3, 9) })},
+		"a claim of before":           {taken, after(func(f *forged) { f.claims(9, 3) })},
+		"a claim that is there twice": {taken, after(func(f *forged) { f.claims(3, 3) })},
+		"a claim after nothing": {taken, after(func(f *forged) {
+			f.claims(3, 9)
+			f.events[3].Meta = f.events[0].Meta
+			f.rehash(3)
 		})},
 		"an ordinal":         {"out of order: 1 comes next", after(func(f *forged) { f.events[1].Ordinal = new(int64(7)) })},
 		"a hash":             {"its hash is another", after(func(f *forged) { f.events[1].Hash = audit.Hash{} })},

@@ -29,7 +29,8 @@ ON CONFLICT (client) DO UPDATE SET position = excluded.position`
 
 // Load appends events of another log as they are, in their order, all or none;
 // only their positions are new. Those that stand here already are passed over.
-// It fails with a *ConflictError where a stream is elsewhere.
+// It fails with a *ConflictError where a stream is elsewhere, but for shared ones, of which
+// an export has one client's events alone.
 func (s *Store) Load(ctx context.Context, records []eventstore.Record) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockLog); err != nil {
@@ -93,7 +94,7 @@ func (l *loading) fresh(ctx context.Context, tx pgx.Tx, records []eventstore.Rec
 			return nil, err
 		}
 		switch at := l.streams[r.Stream]; {
-		case r.Revision == at+1:
+		case r.Revision == at+1, r.Revision > at && r.Stream.Shared(): // an export lacks what is others'
 			l.streams[r.Stream] = r.Revision
 			fresh = append(fresh, r)
 		case r.Revision <= at:

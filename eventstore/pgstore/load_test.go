@@ -54,12 +54,20 @@ func TestALoadedLogIsTheSameLog(t *testing.T) {
 	if err := store.Load(t.Context(), []eventstore.Record{gap}); !errors.As(err, new(*eventstore.ConflictError)) {
 		t.Errorf("a gap: %v", err)
 	}
+	claim := eventstore.Record{Stream: eventstore.ClaimStream(eventstore.EmailClaim, [32]byte{7}), Proposed: newEvent()}
+	back := eventstore.Record{Stream: claim.Stream, Proposed: newEvent()}
+	claim.Revision, back.Revision = 3, 7 // what is between is others'
+	for _, piece := range [][]eventstore.Record{{claim}, {claim, back}, {back}} {
+		if err := store.Load(t.Context(), piece); err != nil {
+			t.Errorf("a claim that was another's between: %v", err)
+		}
+	}
 	more := eventstore.Record{Stream: newStream(), Proposed: newEvent()}
 	if err := store.Load(t.Context(), []eventstore.Record{more, other}); err == nil {
 		t.Error("another event in the place of one passes")
 	}
 	all, err := store.ReadAll(t.Context(), eventstore.Start, 100)
-	if err != nil || len(all) != len(log)+1 || slices.ContainsFunc(all, func(r eventstore.Record) bool { return r.ID == more.ID }) {
+	if err != nil || len(all) != len(log)+3 || slices.ContainsFunc(all, func(r eventstore.Record) bool { return r.ID == more.ID }) {
 		t.Errorf("%d events, %v: what was refused was loaded in part", len(all), err)
 	}
 }

@@ -127,6 +127,29 @@ func TestAnExportIsReplayedOrRefused(t *testing.T) {
 	}
 }
 
+// Stores that take events a stream at a time are given clients side by side.
+func TestAClaimIsCopiedAfterTheOneThatGaveItBack(t *testing.T) {
+	t.Parallel()
+	ids := id.Random(rand.Reader)
+	log := memstore.New("log")
+	for claim := range 50 {
+		stream := eventstore.ClaimStream(eventstore.SlugClaim, [32]byte{byte(claim)})
+		revision := eventstore.NoStream
+		for range 2 {
+			r := happened(id.Next[id.Client](ids), 1)[0]
+			if _, err := log.Append(t.Context(), stream, revision, []eventstore.Proposed{r.Proposed}); err != nil {
+				t.Fatal(err)
+			}
+			revision++
+		}
+	}
+	end := testkit.Must(log.Head(t.Context()))(t)
+	trees, _, err := copied(t.Context(), &replay.Log{Store: log, UpTo: end})
+	if err != nil || trees.Events() != 100 {
+		t.Errorf("%d of 100 events, %v", trees.Events(), err)
+	}
+}
+
 func TestWhatIsWrongWithTheLinesOfAnExportIsSaid(t *testing.T) {
 	t.Parallel()
 	client := id.Next[id.Client](id.Random(rand.Reader))

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -85,6 +86,22 @@ func Copy(ctx context.Context, from Source, to *eventstore.Log, done func(ctx co
 }
 
 func appendAll(ctx context.Context, to *eventstore.Log, batch []eventstore.Record) error {
+	for len(batch) > 0 {
+		// What an event of a shared stream follows may be another client's, so it waits for all before it.
+		n := 1 + slices.IndexFunc(batch[1:], func(r eventstore.Record) bool { return r.Stream.Shared() })
+		if n == 0 {
+			n = len(batch)
+		}
+		if err := appendLanes(ctx, to, batch[:n]); err != nil {
+			return err
+		}
+		batch = batch[n:]
+	}
+	return nil
+}
+
+// appendLanes appends events, clients side by side.
+func appendLanes(ctx context.Context, to *eventstore.Log, batch []eventstore.Record) error {
 	byClient := map[id.Client][]eventstore.Record{}
 	for _, r := range batch {
 		byClient[r.Client] = append(byClient[r.Client], r)

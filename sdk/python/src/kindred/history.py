@@ -408,7 +408,10 @@ class _Check:
         if meta["client"] != self.client or shown != said or line["recorded_at"] != meta["recorded_at"]:
             wrong.append(name + ": what is shown of it is not what its envelope says")
         revision, before = self._tips.get(line["stream"], (-1, ""))
-        if line["revision"] != revision + 1 or meta.get("previous", "") != before:
+        previous = meta.get("previous", "")
+        # What one client has given back, another may claim: the events between are in the histories of others.
+        others = line["stream"].startswith(("email-", "slug-")) and line["revision"] > revision + 1 and previous != ""
+        if not others and (line["revision"] != revision + 1 or previous != before):
             wrong.append(name + ": the event before it in its stream is missing, or was changed")
         self._tips[line["stream"]] = line["revision"], digest.hex()
         return wrong
