@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,6 +32,27 @@ func vector[T any](t *testing.T, name string) T {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// A verifier refuses fields that it does not know.
+func TestTheSpecificationNamesEachFieldOfAnEvent(t *testing.T) {
+	t.Parallel()
+	page := string(testkit.Must(kindred.Documentation.ReadFile("docs/history.md"))(t))
+	_, event, _ := strings.Cut(page, "**An event** has")
+	event, _, _ = strings.Cut(event, "Its `hash`")
+	var fields, written []string
+	for field := range reflect.TypeFor[audit.Event]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		fields = append(fields, name)
+	}
+	for _, name := range regexp.MustCompile("`(.*?)`").FindAllStringSubmatch(event, -1) {
+		written = append(written, name[1])
+	}
+	slices.Sort(fields)
+	slices.Sort(written)
+	if diff := cmp.Diff(fields, written); diff != "" {
+		t.Errorf("fields (-real +written):\n%s", diff)
+	}
 }
 
 // TestTheVectorsOfTheSpecificationHold holds docs/history.md against the code
