@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -88,6 +89,7 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 		if c.Waits && (o.status == http.StatusTooManyRequests || o.status == http.StatusServiceUnavailable) {
 			o.hold = retryAfter(asked, w.Now())
 		}
+		o.logged = describe(unquoting(err), o.status)
 		if private { // an answer may repeat the names, which must go with those who are erased
 			o.answer, err = nil, unquoting(err)
 		}
@@ -217,9 +219,13 @@ func describe(err error, status int) string {
 	return ""
 }
 
-// outward is an error without what it tells of our own network: the addresses
-// of a connection, and of name resolution.
+// outward is an error without what it tells of our own network, the addresses of a
+// connection and of name resolution, and of the URL, which is sealed: the name that
+// a certificate should have held.
 func outward(err error) error {
+	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return uncertified(bad.Err)
+	}
 	if errors.Is(err, errRefused) {
 		return errNowhere
 	}
@@ -230,6 +236,17 @@ func outward(err error) error {
 		return fmt.Errorf("%s: %w", op.Op, op.Err)
 	}
 	return err
+}
+
+// uncertified says why a certificate is refused. The errors of x509 quote names of hosts.
+func uncertified(err error) error {
+	if _, other := errors.AsType[x509.HostnameError](err); other {
+		return errors.New("the receiver's certificate is for another host")
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		return errors.New("the receiver's certificate has expired or is not yet valid")
+	}
+	return errors.New("the receiver's certificate cannot be trusted")
 }
 
 // unquoting is an error that quotes nothing of an answer: the transport does so

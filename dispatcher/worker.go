@@ -347,7 +347,7 @@ func (w *worker) deliver(ctx context.Context, c claim) outcome {
 	w.mu.Unlock()
 	if warn {
 		w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(c.Client),
-			"webhook_id", string(c.Webhook), "for_at_least", failingLong.String(), "last_error", o.err)
+			"webhook_id", string(c.Webhook), "for_at_least", failingLong.String(), "last_error", cmp.Or(o.logged, o.err))
 	}
 	return o
 }
