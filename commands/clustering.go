@@ -228,7 +228,9 @@ func (c *Commands) Assign(ctx context.Context, call Call, in event.RunScope, of 
 }
 
 // KeepProfile records what a later run compares a cluster with; of no cluster, how
-// the attempt read its users.
+// the attempt read its users. It fails with the fault consent_layer_unknown where the
+// layer is gone, whose key seals it.
+// Faults: consent_layer_unknown.
 func (c *Commands) KeepProfile(ctx context.Context, call Call, of event.ClusteringProfiled, profile any) error {
 	plain, err := json.Marshal(profile)
 	if err != nil {
@@ -237,6 +239,9 @@ func (c *Commands) KeepProfile(ctx context.Context, call Call, of event.Clusteri
 	of.Profile = event.Private(plain)
 	stream := eventstore.ProfileStream(call.Client, event.RunAttempt{Run: of.Run, Attempt: of.Attempt}, of.Cluster)
 	_, err = c.Log.Append(ctx, eventstore.NewStreamVersion(stream), call.origin(), c.ids(call, string(stream)), of)
+	if errors.Is(err, seal.ErrErased) {
+		return fault.UnknownConsentLayer()
+	}
 	return err
 }
 

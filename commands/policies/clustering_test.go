@@ -879,3 +879,36 @@ func TestTheShapeOfARunTellsNoLevelThatFewHold(t *testing.T) {
 		t.Error("two shapes have one hash")
 	}
 }
+
+// retiring retires the layer of a run once the run has kept what it found of a first cluster.
+type retiring struct {
+	eventstore.Store
+	retire func() error
+}
+
+func (s *retiring) Append(ctx context.Context, stream eventstore.Stream, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	appended, err := s.Store.Append(ctx, stream, expected, events)
+	if err == nil && s.retire != nil && events[0].Type == "clustering_run.profiled" {
+		err, s.retire = s.retire(), nil
+	}
+	return appended, err
+}
+
+func TestARunWhoseLayerIsRetiredWhileItPublishesFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newClusteringFixture(t)
+		call, layer := o.populate("acme", 63, kinds)
+		o.request(call, layer, 3)
+		store := &retiring{Store: o.store, retire: func() error {
+			_, err := o.RetireConsentLayer(t.Context(), call, layer)
+			return err
+		}}
+		var log bytes.Buffer
+		runs := o.process(store, 2)
+		runs.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		o.until(runs, o.ends(1))
+		if failed := facts[event.ClusteringFailed](o); len(failed) != 1 || failed[0].Code != "consent_layer_gone" || log.Len() > 0 {
+			t.Errorf("it failed %+v; the log says %q", failed, log.String())
+		}
+	})
+}
