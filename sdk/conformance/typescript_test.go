@@ -44,6 +44,40 @@ for (const call of calls) if ((await call) !== "enough") throw await call;
 `)
 }
 
+// What AbortSignal.any makes of a signal holds it weakly, so that a collection of garbage took the time away.
+func TestAnExportOfTypeScriptEndsInItsTimeAndWhereItIsCancelled(t *testing.T) {
+	runsNode(t, `
+import { createServer } from "node:http";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { Kindred, TimeoutError } from "../typescript/build/src/index.js";
+setFlagsFromString("--expose-gc");
+const collect = runInNewContext("gc");
+const server = createServer((request, response) => {
+  response.writeHead(200, { "Content-Type": "application/x-ndjson" });
+  const goesOn = setInterval(() => response.write("{}\n"), 5);
+  response.on("close", () => clearInterval(goesOn));
+});
+server.listen(0, "127.0.0.1", async () => {
+  const kindred = new Kindred({ baseUrl: "http://127.0.0.1:" + server.address().port, token: process.argv[1] });
+  const read = async (options) => {
+    let lines = 0;
+    for await (const line of kindred.history.export(options)) {
+      collect();
+      if (++lines === 3) options.begun?.();
+      if (lines > 2000) throw new Error("the export goes on");
+    }
+  };
+  const late = await read({ timeoutMs: 500 }).catch((fault) => fault);
+  if (!(late instanceof TimeoutError)) throw late;
+  const ends = new AbortController();
+  const cancelled = await read({ signal: ends.signal, begun: () => ends.abort("enough") }).catch((fault) => fault);
+  if (cancelled !== "enough") throw cancelled;
+  process.exit();
+});
+`)
+}
+
 // JavaScript lets a text be given, whose letters were secrets.
 func TestATextIsNoListOfSecretsInTypeScript(t *testing.T) {
 	runsNode(t, `

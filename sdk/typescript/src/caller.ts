@@ -178,7 +178,7 @@ export class Caller {
     const timeout = options.timeoutMs ?? this.#s.timeoutMs ?? (r.lines === undefined ? 60_000 : streamTimeout);
     if (!(timeout > 0)) throw new TimeoutError("the call had no time");
     const deadline = performance.now() + timeout;
-    const over = r.over ?? AbortSignal.timeout(Math.min(Math.max(0, Math.ceil(timeout)), longestTimer));
+    const over = r.over ?? timeOf(timeout);
     const ends = options.signal ? AbortSignal.any([over, options.signal]) : over;
     const again = r.lines === undefined || typeof r.lines === "string" || r.lines instanceof Uint8Array || Array.isArray(r.lines);
     const repeatable = isRepeatable(r, options);
@@ -410,10 +410,16 @@ export function dataOf<T>(page: { data: T[] } | null): T[] {
  */
 export async function* exported(c: Caller, r: Request, options: CallOptions = {}): AsyncGenerator<string, void, undefined> {
   const { own, untie } = tied(options.signal);
+  const timeoutMs = options.timeoutMs ?? c.timeoutMs ?? streamTimeout;
+  const over = timeOf(timeoutMs); // held while lines come: what AbortSignal.any makes of it does not hold it
   try {
     const accept = r.accept ?? "application/x-ndjson";
     const read = async (response: Response, watch: (on: boolean) => void) => linesIn(isOf(response, accept), watch);
-    yield* await c.send({ ...r, accept }, { ...options, timeoutMs: options.timeoutMs ?? c.timeoutMs ?? streamTimeout, signal: own.signal }, read);
+    yield* await c.send({ ...r, accept, over }, { ...options, timeoutMs, signal: own.signal }, read);
+  } catch (e) {
+    options.signal?.throwIfAborted();
+    if (e instanceof ConnectionError && over.aborted) throw new TimeoutError("the call took too long", { cause: e });
+    throw e;
   } finally {
     untie();
     own.abort();
@@ -637,6 +643,11 @@ function audience(text: string): string {
   } catch {
     return "";
   }
+}
+
+/** Aborts when a call has had its time. */
+function timeOf(ms: number): AbortSignal {
+  return AbortSignal.timeout(Math.min(Math.max(0, Math.ceil(ms) || 0), longestTimer));
 }
 
 function unlessAborted<T>(work: Promise<T>, ends: AbortSignal): Promise<T> {
