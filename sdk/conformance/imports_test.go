@@ -186,7 +186,7 @@ func TestAStreamOfNodesIsImportedAsItIs(t *testing.T) {
 	if !slices.Contains(sdks(), "typescript") {
 		return
 	}
-	got := make(chan string, 1)
+	got := make(chan string, 2)
 	s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -201,13 +201,17 @@ import { Readable } from "node:stream";
 import { Kindred } from "../typescript/build/src/index.js";
 const [baseUrl, token, lines] = process.argv.slice(1);
 const bytes = Buffer.from(lines);
-const parts = Readable.from([bytes.subarray(0, 23), bytes.subarray(23)], { objectMode: false }); // in the middle of a character
-await new Kindred({ baseUrl, token }).users.import(parts, {}, { csv: true });
+for (const encoding of [undefined, "utf8"]) {
+  const parts = Readable.from([bytes.subarray(0, 23), bytes.subarray(23)], { objectMode: false, encoding }); // in the middle of a character
+  await new Kindred({ baseUrl, token }).users.import(parts, {}, { csv: true });
+}
 `, s.URL, tokenOf(0), lines)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if body := <-got; body != lines {
-		t.Errorf("%q arrived", body)
+	for _, what := range []string{"bytes", "text"} {
+		if body := <-got; body != lines {
+			t.Errorf("of a stream of %s, %q arrived", what, body)
+		}
 	}
 }

@@ -533,6 +533,7 @@ function linesOf(lines: Lines<unknown>, over: AbortSignal, broken: (by: unknown)
   if (lines instanceof Uint8Array || lines instanceof ReadableStream) return lines;
   const encoder = new TextEncoder();
   const from = Symbol.asyncIterator in lines ? lines[Symbol.asyncIterator]() : lines[Symbol.iterator]();
+  const cut = (lines as { readableObjectMode?: boolean }).readableObjectMode === false; // a stream of Node's, of bytes or text
   let open = true;
   const end = async () => {
     if (open) await from.return?.();
@@ -547,7 +548,7 @@ function linesOf(lines: Lines<unknown>, over: AbortSignal, broken: (by: unknown)
         let next;
         try {
           next = await from.next();
-          if (!next.done && !(next.value instanceof Uint8Array)) text += lineOf(next.value);
+          if (!next.done && !(next.value instanceof Uint8Array)) text += cut ? unicode(String(next.value)) : lineOf(next.value);
         } catch (by) {
           broken(by);
           throw by;
@@ -557,7 +558,7 @@ function linesOf(lines: Lines<unknown>, over: AbortSignal, broken: (by: unknown)
           if (text) controller.enqueue(encoder.encode(text));
           return controller.close();
         }
-        if (next.value instanceof Uint8Array) { // a part of a stream of Node's, wherever it was cut
+        if (next.value instanceof Uint8Array) { // a part, wherever it was cut
           controller.enqueue(encoder.encode(text));
           return controller.enqueue(next.value);
         }
