@@ -229,8 +229,9 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		}),
 	}
 	server.writing = a.writing(server.reading, r, c, issuer)
+	forms := new(httpapi.Forms)
 	w.handler = httpapi.Handler(server, httpapi.Options{
-		Authenticator: verifier, Known: verifier.Known, Follows: w.follows,
+		Authenticator: verifier, Known: verifier.Known, Follows: w.follows, Forms: forms,
 		Reserve: w.repeats.Reserve, Secret: repeats[:], TrustedProxies: a.Config.TrustedProxies,
 		Limits:   httpapi.Limits{Off: !a.Config.RateLimit, Reads: int(a.reads.Config().MaxConns), Hashes: cores},
 		Answered: w.requests.Note, Classify: classify, Ready: a.ready(w.revocations.Current),
@@ -238,7 +239,7 @@ func (a *App) web(ctx context.Context, c *commands.Commands, passwords *auth.Pas
 		Now: time.Now, Entropy: rand.Reader,
 	})
 	w.handler, err = console.New(console.Config{
-		API: httpapi.Unlisted(w.handler), ProxyHeaders: httpapi.ProxyHeaders(), Next: w.handler,
+		API: httpapi.Unlisted(w.handler), ProxyHeaders: httpapi.ProxyHeaders(), Next: w.handler, Forms: forms.During,
 		PublicURL: a.Config.PublicURL, Now: time.Now, NewKey: rand.Text, Logger: a.logger,
 	})
 	return w, err

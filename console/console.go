@@ -41,13 +41,15 @@ var static embed.FS
 
 // Config is what the console needs of the process that it is a part of.
 type Config struct {
-	API          http.Handler     // the public API, as pages call it
-	ProxyHeaders []string         // by which the API hears of proxies
-	Next         http.Handler     // what is served beside the console
-	PublicURL    string           // where browsers reach the service
-	Now          func() time.Time // dates what is shown
-	NewKey       func() string    // names a form, so that it takes effect once
-	Logger       *slog.Logger
+	API          http.Handler // the public API, as pages call it
+	ProxyHeaders []string     // by which the API hears of proxies
+	Next         http.Handler // what is served beside the console
+	// Forms serves a request with a form, and fails where too many large ones are served.
+	Forms     func(w http.ResponseWriter, r *http.Request, serve func()) error
+	PublicURL string           // where browsers reach the service
+	Now       func() time.Time // dates what is shown
+	NewKey    func() string    // names a form, so that it takes effect once
+	Logger    *slog.Logger
 }
 
 // Console serves the pages.

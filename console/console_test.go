@@ -695,6 +695,20 @@ func TestAFormThatCannotBeReadIsRefused(t *testing.T) {
 	}
 }
 
+// Where too many forms are served, one more is none that the service keeps.
+func TestAFormBeyondThoseThatAreServedIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"sign-in", "sign-up", "traits"} {
+		r := httptest.NewRequest(http.MethodPost, Path+path, strings.NewReader("key=a"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		pagesOf(t).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tooManyKey{}, true)))
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), say("problem.please_try_again_in")) {
+			t.Errorf("%s: %d: %.200s", path, w.Code, w.Body)
+		}
+	}
+}
+
 // A proxy that is not trusted hides nobody: whoever comes through it may not pass for this machine itself.
 func TestTheAPIHearsOfAProxy(t *testing.T) {
 	t.Parallel()

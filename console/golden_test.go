@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -81,7 +82,14 @@ func pagesOf(t *testing.T) http.Handler {
 			r.Context().Value(madeKey{}).(http.Handler).ServeHTTP(w, r) //nolint:forcetypeassert // rendered puts it there
 		}),
 		ProxyHeaders: []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"},
-		PublicURL:    "https://kindred.example", Now: func() time.Time { return now }, NewKey: func() string { return "KEY" },
+		Forms: func(_ http.ResponseWriter, r *http.Request, serve func()) error {
+			if r.Context().Value(tooManyKey{}) != nil {
+				return errors.New("too many")
+			}
+			serve()
+			return nil
+		},
+		PublicURL: "https://kindred.example", Now: func() time.Time { return now }, NewKey: func() string { return "KEY" },
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
@@ -90,7 +98,10 @@ func pagesOf(t *testing.T) http.Handler {
 	return pages
 }
 
-type madeKey struct{}
+type (
+	madeKey    struct{}
+	tooManyKey struct{}
+)
 
 // rendered is a page of a world, as who looks at it gets it.
 func rendered(t *testing.T, pages, world http.Handler, method, path, form string) string {

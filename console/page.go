@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -175,14 +176,7 @@ func asLabelled(wrong []kindred.FieldError) []kindred.FieldError {
 // handle serves a page to those who are signed in; others sign in first. What a page
 // returns as an error is shown as one.
 func (s *Console) handle(do func(*page) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && !strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {
-			r.Body = http.MaxBytesReader(w, r.Body, largestForm)
-			if err := r.ParseForm(); err != nil {
-				s.unreadable(w, r)
-				return
-			}
-		}
+	made := func(w http.ResponseWriter, r *http.Request) {
 		p, err := s.serve(w, r, do) //nolint:contextcheck // a page has its request's
 		if err != nil && p.token != "" && problemOf(err).Status == http.StatusUnauthorized {
 			// A new password has ended the token, or a sandbox that was deleted: the session may go on. The call that was refused
@@ -191,6 +185,33 @@ func (s *Console) handle(do func(*page) error) http.HandlerFunc {
 		}
 		if err != nil {
 			p.fail(err)
+		}
+	}
+	formed := s.withForm(largestForm, made)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && !strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {
+			formed(w, r)
+			return
+		}
+		made(w, r)
+	}
+}
+
+// withForm serves a page once its form is read. A large one is held in memory several times over, until the page is sent, so
+// that only so many may come at a time.
+func (s *Console) withForm(most int64, serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		if err := s.Forms(w, r, func() {
+			if err := r.ParseForm(); err != nil {
+				s.unreadable(w, r)
+				return
+			}
+			serve(w, r)
+		}); err != nil {
+			_, _ = io.CopyN(io.Discard, r.Body, most) // else the browser is cut off while it sends
+			w.Header().Set("Retry-After", "1")
+			s.refuse(w, r, http.StatusServiceUnavailable, titles[http.StatusServiceUnavailable], say("problem.please_try_again_in"))
 		}
 	}
 }

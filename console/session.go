@@ -117,12 +117,7 @@ func within(to string) string {
 
 // open serves a page to who is not signed in.
 func (s *Console) open(do func(*page) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, largestEntrance)
-		if err := r.ParseForm(); err != nil {
-			s.unreadable(w, r)
-			return
-		}
+	return s.withForm(largestEntrance, func(w http.ResponseWriter, r *http.Request) {
 		p := &page{Console: s, w: w, r: r, calls: &calls{}}
 		var err error
 		if p.api, err = s.client(r, p.calls, ""); err == nil {
@@ -131,7 +126,7 @@ func (s *Console) open(do func(*page) error) http.HandlerFunc {
 		if err != nil {
 			p.problem(problemOf(err))
 		}
-	}
+	})
 }
 
 func (p *page) showSignIn() error {

@@ -96,6 +96,9 @@ func (e *edge) admission(next http.Handler) *admission {
 	e.bodies = long(n, bodiesParts, shed.WithLabelValues("bodies"))
 	e.waiting = long(n, waitingParts, shed.WithLabelValues("waiting"))
 	e.streams = long(max(n/streamsPart, 1), streamsParts, shed.WithLabelValues("streams"))
+	if f := e.o.Forms; f != nil {
+		f.class, f.proxies = long(forms, formsParts, shed.WithLabelValues("forms")), e.o.TrustedProxies
+	}
 	for _, op := range e.operations {
 		if op.streams || op.exports != "" || op.live || op.waits || op.hashes || op.looksUp {
 			a.apart = append(a.apart, op)

@@ -24,6 +24,7 @@ type Options struct {
 	// nothing is known: then requests share the places by address.
 	Known   func(bearer string) id.Client
 	Follows *Follows
+	Forms   *Forms  // nil: no pages are served beside the contract
 	Reserve Reserve // nil: requests with the same Idempotency-Key may run side by side
 	Secret  []byte  // 32 bytes that key the hashes of Idempotency-Keys; the same on every replica
 
