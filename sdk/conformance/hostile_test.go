@@ -706,6 +706,37 @@ func TestKeysAreNeitherPrintedNorSentInTheClear(t *testing.T) {
 	})
 }
 
+// A file that a secret is mounted as ends with a line break. A proxy of the environment is for what begins with https.
+func TestABaseURLIsReadHoweverItIsWritten(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { good(w) })
+		for _, url := range []string{s.URL + "\n", " " + s.URL + "/ ", "HTTP" + s.URL[4:]} {
+			d.client("c", url)
+			d.must("c", "users.get", getUser)
+		}
+		d.client("c", "HTTPS://kindred.example.com/\r\n")
+		if ok, failed := d.try(command{"do": "print", "client": "c"}); failed != nil || !strings.Contains(string(ok), "https://kindred.example.com") || strings.Contains(string(ok), "HTTPS") {
+			t.Errorf("a client is printed as %s (%v)", ok, failed)
+		}
+	})
+}
+
+// What no header takes would be told as a connection that broke, and sent again.
+func TestACredentialThatNoHeaderTakesIsRefusedBefore(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		for _, text := range []string{"secret_key\n", "secret_key\x7f", "secret_key…", "secret key"} {
+			for _, of := range []string{"token", "api_key", "session"} {
+				_, failed := d.try(command{"do": "new", "client": "c", "options": command{"base_url": "http://127.0.0.1:1", of: text}})
+				if failed == nil || failed.Kind != "usage" || strings.Contains(failed.Message, "secret") {
+					t.Errorf("%s %q: %v", of, text, failed)
+				}
+			}
+		}
+	})
+}
+
 func TestIdsStayOneSegmentOfThePath(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()

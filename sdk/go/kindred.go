@@ -60,8 +60,8 @@ func New(config Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if strings.ContainsAny(config.APIKey+config.Token+config.Session, "\r\n\x00 ") {
-		return nil, errors.New("kindred: the API key, token or session has a space or a line break in it")
+	if strings.ContainsFunc(config.APIKey+config.Token+config.Session, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return nil, errors.New("kindred: the API key, token or session has a space, a line break or a character that is not ASCII in it")
 	}
 	if config.Sandbox != "" && config.Session == "" {
 		return nil, errors.New("kindred: Sandbox goes with a Session: a key or token is of one client")
@@ -137,7 +137,7 @@ func baseURL(text string) (string, error) {
 	if text == "" {
 		return "", errors.New("kindred: no BaseURL is given, nor KINDRED_URL")
 	}
-	u, err := url.Parse(text)
+	u, err := url.Parse(strings.TrimSpace(text))
 	switch {
 	case err != nil:
 		return "", errors.New("kindred: the BaseURL is not a URL, such as https://kindred.example.com")

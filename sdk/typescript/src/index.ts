@@ -45,7 +45,7 @@ export class Kindred extends Resources {
     const session = token ? "" : (options.session ?? "");
     const key = token || session ? "" : (options.apiKey ?? env["KINDRED_API_KEY"] ?? "");
     if (inBrowser()) throw new UsageError("keys and tokens are for servers: whoever opens this page would have them");
-    if (/[\r\n\0 ]/.test(key + token + session)) throw new UsageError("the API key, token or session has a space or a line break in it");
+    if (/[^!-~]/.test(key + token + session)) throw new UsageError("the API key, token or session has a space, a line break or a character that is not ASCII in it");
     if (options.sandbox && !session) throw new UsageError("sandbox goes with a session: a key or token is of one client");
     const caller = new Caller({
       base: baseOf(options.baseUrl ?? env["KINDRED_URL"] ?? ""),

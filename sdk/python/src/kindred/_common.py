@@ -142,8 +142,8 @@ def settings(
     token = token or ""
     session = "" if token else session or ""
     key = "" if token or session else api_key or os.environ.get("KINDRED_API_KEY", "")
-    if any(c in "\r\n\0 " for c in key + session + token):
-        raise UsageError("the API key, session or token has a space or a line break in it")
+    if any(not "!" <= c <= "~" for c in key + session + token):
+        raise UsageError("the API key, session or token has a space, a line break or a character that is not ASCII in it")
     if sandbox and not session:
         raise UsageError("sandbox goes with a session: a key or token is of one client")
     base = base_of(base_url or os.environ.get("KINDRED_URL", ""))
@@ -154,7 +154,7 @@ def base_of(text: str) -> str:
     if not text:
         raise UsageError("no base_url is given, nor KINDRED_URL")
     try:
-        url = urllib.parse.urlsplit(text)
+        url = urllib.parse.urlsplit(text.strip())
         host = url.hostname or ""
     except ValueError:
         raise UsageError("the base_url is not a URL") from None
@@ -162,7 +162,7 @@ def base_of(text: str) -> str:
         raise UsageError("the base_url must be a scheme, a host and at most a path")
     if url.scheme != "https" and not (url.scheme == "http" and loopback(host)):
         raise UsageError("keys are sent over https, or over http to this machine alone")
-    return text.rstrip("/")
+    return url.geturl().rstrip("/")  # whose scheme is in lower case
 
 
 def loopback(host: str) -> bool:
