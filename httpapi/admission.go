@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,16 +51,14 @@ const (
 // so that the service keeps its full throughput under any load. Clients share the places
 // fairly. The service's own pages need no place and are always answered.
 type admission struct {
-	edge       *edge
-	next       http.Handler
-	reads      *class
-	lookUps    *class // what shares statements with others of its kind
-	writes     *class
-	hashes     *class       // what hashes a password
-	apart      []*operation // those that are no plain reads and writes
-	problem    [2][]byte    // the answer, around the request's id
-	turnedAway atomic.Int64 // since the log told
-	told       atomic.Int64 // when it did, in Unix nanoseconds
+	edge    *edge
+	next    http.Handler
+	reads   *class
+	lookUps *class // what shares statements with others of its kind
+	writes  *class
+	hashes  *class       // what hashes a password
+	apart   []*operation // those that are no plain reads and writes
+	problem [2][]byte    // the answer, around the request's id
 }
 
 // admission puts the bounds before a handler.
@@ -171,16 +168,16 @@ func (a *admission) turnAway(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusServiceUnavailable)
 	body := slices.Concat(a.problem[0], []byte(request), a.problem[1])
 	_, _ = w.Write(body) // nobody there is no trouble
-	a.tell(r.Context())
+	a.edge.tellTurnedAway(r.Context())
 }
 
-// tell logs how many were turned away, now and then: a line for each would be
-// a load of its own.
-func (a *admission) tell(ctx context.Context) {
-	a.turnedAway.Add(1)
-	now, last := a.edge.o.Now().UnixNano(), a.told.Load()
-	if now-last < int64(tellEvery) || !a.told.CompareAndSwap(last, now) {
+// tellTurnedAway logs how many were turned away, now and then: a line for each would be
+// a load of its own, and one client could fill the log.
+func (e *edge) tellTurnedAway(ctx context.Context) {
+	e.turnedAway.Add(1)
+	now, last := e.o.Now().UnixNano(), e.told.Load()
+	if now-last < int64(tellEvery) || !e.told.CompareAndSwap(last, now) {
 		return
 	}
-	a.edge.o.Logger.WarnContext(ctx, "overloaded: requests are turned away", slog.Int64("requests", a.turnedAway.Swap(0)))
+	e.o.Logger.WarnContext(ctx, "overloaded: requests are turned away", slog.Int64("requests", e.turnedAway.Swap(0)))
 }

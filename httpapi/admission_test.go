@@ -250,14 +250,23 @@ func TestARefusalIsWholeBeforeTheBody(t *testing.T) {
 }
 
 func TestStreamsOfAClientLeavePlacesToOthers(t *testing.T) {
-	e := serve(t, func(o *httpapi.Options) { o.Limits.InFlight = 8 }) // two streams
+	now := time.Now()
+	e := serve(t, func(o *httpapi.Options) {
+		o.Limits.InFlight = 8 // two streams
+		o.Now = func() time.Time { return now }
+	})
 	e.service.imports = func(_ context.Context, body io.Reader) error {
 		_, err := io.Copy(io.Discard, body)
 		return err
 	}
 	conn, in := e.slowBody(users+"/import", withLines, 1)
 	lines := append(token("full"), "Content-Type", "application/x-ndjson")
-	e.problem(503, "overloaded", "POST", users+"/import", "{}", lines...)
+	for range 2 {
+		e.problem(503, "overloaded", "POST", users+"/import", "{}", lines...)
+	}
+	if log := e.log.String(); strings.Count(log, `"level":"WARN"`) != 1 || strings.Count(log, "turned away") != 1 {
+		t.Errorf("within a second a client's refusals are told of once, not: %s", log)
+	}
 	if status, body := e.end(conn, in, "\n"); status != http.StatusOK {
 		t.Errorf("the first: %d %s", status, body)
 	}

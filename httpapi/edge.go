@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -63,6 +64,8 @@ type edge struct {
 	streams    *class // imports and exports
 	metrics    metrics
 	tracer     trace.Tracer // nil: requests are not traced
+	turnedAway atomic.Int64 // since the log told
+	told       atomic.Int64 // when it did, in Unix nanoseconds
 }
 
 // must is for what can only fail when the binary itself is broken.

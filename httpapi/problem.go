@@ -93,6 +93,9 @@ func (e *edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 		e.write(w, r, http.StatusInternalServerError, "internal", "Something went wrong on our side.", nil)
 		return
 	}
+	if f.Code == "overloaded" {
+		e.tellTurnedAway(ctx)
+	}
 	header := w.Header()
 	if op := exchangeFrom(ctx).op; op != nil && op.streams {
 		header.Set("Connection", "close") // or net/http would first wait for some of the body, up to its time-out
