@@ -1,10 +1,15 @@
 package conformance
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	kindred "kindred/sdk/go"
 )
 
 // losses are the ways in which an answer is lost, by the kind of fault that a call
@@ -96,4 +101,28 @@ func TestAPUTWithAConditionIsNotRepeatedAfterALostAnswer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A context's end is the time of most calls of Go.
+func TestACallOfGoWhoseContextEndsTellsThatItMayHaveTakenEffect(t *testing.T) {
+	t.Parallel()
+	const doubt = "it may have taken effect"
+	k := throughTransport(t, func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})
+	ending, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := k.Users.Change(ending, "ext:u", kindred.UserChange{})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), doubt) {
+		t.Errorf("a change ended with %v", err)
+	}
+	if _, err := k.Users.Change(ending, "ext:u", kindred.UserChange{}); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), doubt) {
+		t.Errorf("a change that was not sent ended with %v", err)
+	}
+	ending, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := k.Users.Get(ending, "ext:u"); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), doubt) {
+		t.Errorf("a read ended with %v", err)
+	}
 }

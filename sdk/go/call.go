@@ -218,14 +218,16 @@ func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Re
 		if err == nil || lost && r.method == http.MethodDelete && isGone(err) {
 			return nil
 		}
-		if isLost(err) {
-			lost = true
-			if !repeatable {
-				err = fmt.Errorf("%w; it may have taken effect", err)
-			}
+		doubt, over := isLost(err), ctx.Err() != nil
+		lost = lost || doubt
+		if over {
+			err = ended(ctx, err)
 		}
-		if ctx.Err() != nil {
-			return ended(ctx, err)
+		if doubt && !repeatable {
+			err = fmt.Errorf("%w; it may have taken effect", err)
+		}
+		if over {
+			return err
 		}
 		var refused *Error
 		if errors.As(err, &refused) {
