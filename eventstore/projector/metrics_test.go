@@ -45,6 +45,19 @@ func TestWhatWasRefusedIsToldByTheLeaderAlone(t *testing.T) {
 	wantMetrics(t, registry, map[string]float64{"kindred_projection_leader": 0, "kindred_projection_quarantined_clients": 0})
 }
 
+// Where it is gone who led, a sum of no series at all would be compared with nothing.
+func TestWhoStandsByTellsThatItDoesNotLead(t *testing.T) {
+	w := newFixture(t)
+	last := w.rename(t, acme, "good")
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	w.passed(t, "names_2", last)
+	registry := prometheus.NewRegistry()
+	runner := w.runner("b")
+	runner.Metrics = projector.NewMetrics(registry)
+	background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
+	wantMetrics(t, registry, map[string]float64{"kindred_projection_leader": 0})
+}
+
 // A policy that stopped is told to be until its event was handled, whoever does so: two that take
 // turns at what neither can handle are stopped all the time.
 func TestAPolicyIsToldToBeStoppedUntilAnyProcessHasHandledTheEvent(t *testing.T) {

@@ -71,6 +71,7 @@ func (r *Runner) Run(ctx context.Context, p Projection) error {
 // ends or the log does not fit. Standby, which may be nil, is called now and then
 // while another process has the lease.
 func (r *Runner) terms(ctx context.Context, name string, standby func(), work func(context.Context, lease) error) error {
+	r.Metrics.leads(name, false) // so that a sum over processes tells that nobody leads, of what this one never led as well
 	var failed backoff.Backoff
 	unreachable := backoff.Backoff{Most: standbyPoll}
 	var told time.Time
