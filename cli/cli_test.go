@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -239,6 +240,21 @@ func TestAReceiverThatSwitchesProtocolsHoldsUpNothing(t *testing.T) {
 	status, err := newForwarder(receiver.URL, "secret", "").deliver(t.Context(), &kindred.Event{ID: "evt_1", Type: kindred.EventTypeMatchComputed, Body: []byte("{}")})
 	if status != http.StatusSwitchingProtocols || err != nil {
 		t.Errorf("%d %v", status, err)
+	}
+}
+
+func TestAServiceThatIsNotThereIsToldOfAtOnce(t *testing.T) {
+	t.Parallel()
+	service := httptest.NewServer(http.NotFoundHandler())
+	service.Close()
+	for _, line := range []string{"whoami", "events", "events --follow", "listen --forward-to http://127.0.0.1:9/"} {
+		c, _ := root(t, map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "KINDRED_URL": service.URL, "KINDRED_API_KEY": "kin_test_key"})
+		c.SetArgs(strings.Fields(line))
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		if err := c.ExecuteContext(ctx); !errors.Is(err, kindred.ErrConnection) || ctx.Err() != nil {
+			t.Errorf("%s ends with %v, %v", line, err, ctx.Err())
+		}
+		cancel()
 	}
 }
 

@@ -64,6 +64,14 @@ there are. To go on later, pass the id of the last event to --after.`,
 		if err != nil {
 			return err
 		}
+		// What pulls and follows waits for minutes, and in silence, for a service that is away. Who has named a wrong one
+		// is told at once.
+		if _, _, err := now(ctx, k); err != nil {
+			if follow && interrupted(ctx, err) {
+				return nil
+			}
+			return err
+		}
 		var events iter.Seq2[*kindred.Event, error]
 		if follow {
 			events = k.Events.Follow(ctx, kindred.FollowEventsParams{Types: types, After: after, Since: from})
