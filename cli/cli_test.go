@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	kindred "kindred/sdk/go"
+	"kindred/testkit"
 )
 
 // root has the commands, in an environment.
@@ -255,6 +256,49 @@ func TestAServiceThatIsNotThereIsToldOfAtOnce(t *testing.T) {
 			t.Errorf("%s ends with %v, %v", line, err, ctx.Err())
 		}
 		cancel()
+	}
+}
+
+func TestAFileIsWhatItBeginsWith(t *testing.T) {
+	const csv, object = "external_id,age\nu1,31\n", "\ufeff\n " + `{"external_id":"u1"}` + "\n"
+	for _, test := range []struct{ name, text, format string }{
+		{"people.csv", csv, "csv"},
+		{"people.TXT", csv, "csv"},
+		{"people", strings.Repeat(csv, 1000), "csv"},
+		{"-", csv, "csv"},
+		{"-", object, "ndjson"},
+		{"-", "", "csv"},
+		{"people.csv", object, "ndjson"},
+		{"people.ndjson", object, "ndjson"},
+		{"people.json", strings.Repeat(object, 1000), "ndjson"},
+		{"people.ndjson", "", "ndjson"},
+		{"people.json", `[{"external_id":"u1"}]`, ""},
+		{"people.xlsx", "PK\x03\x04", ""},
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file := testkit.Must(os.Open(path))(t)
+		defer file.Close()
+		for what, lines := range map[string]io.Reader{"a file": file, "a pipe": strings.NewReader(test.text)} {
+			if what == "a pipe" {
+				lines = io.MultiReader(lines)
+			}
+			format, whole, err := formatOf(t.Context(), test.name, lines)
+			if format != test.format || (err != nil) != (format == "") {
+				t.Errorf("%s, %s, is %q, %v", what, test.name, format, err)
+			}
+			if err != nil {
+				continue
+			}
+			if text := testkit.Must(io.ReadAll(whole))(t); string(text) != test.text {
+				t.Errorf("of %s, %s, %d of %d bytes are left to send", what, test.name, len(text), len(test.text))
+			}
+			if _, again := whole.(io.Seeker); again != (what == "a file") {
+				t.Errorf("%s, %s, can be sent again: %t", what, test.name, again)
+			}
+		}
 	}
 }
 

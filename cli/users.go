@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -26,30 +26,24 @@ func (e environ) importCommand() *cobra.Command {
 		Use:   "import FILE",
 		Short: "Create or change the users of a file",
 		Long: `Streams a file to the service, which takes each line by itself: a line that is wrong costs the others
-nothing, and is told with its number. A .csv or .tsv file names the traits in its first line, and has a
-column external_id; a .ndjson file has an object a line. A dash reads standard input.`,
+nothing, and is told with its number. A file of CSV names the traits in its first line, and has a column
+external_id; what begins with { has an object of JSON a line. A dash reads standard input.`,
 		Example: `  kindred users import people.csv
   kindred users import people.ndjson --mode replace --json
-  gunzip -c people.csv.gz | kindred users import - --format csv`,
+  gunzip -c people.csv.gz | kindred users import -`,
 		Args: cobra.ExactArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return []string{"csv", "tsv", "ndjson"}, cobra.ShellCompDirectiveFilterFileExt
+			return []string{"csv", "tsv", "txt", "ndjson", "jsonl"}, cobra.ShellCompDirectiveFilterFileExt
 		},
 	}, func(ctx context.Context, c *call) error {
-		kind := cmp.Or(format, strings.TrimPrefix(strings.ToLower(filepath.Ext(c.args[0])), "."))
-		if kind == "tsv" && format == "" {
-			kind = "csv" // with tabs
+		switch format {
+		case "", "csv", "ndjson":
+			return c.importUsers(ctx, c.args[0], format, mode)
 		}
-		switch {
-		case kind == "csv" || kind == "ndjson":
-			return c.importUsers(ctx, c.args[0], kind, mode)
-		case format != "":
-			return fmt.Errorf("--format is csv or ndjson, not %q", format)
-		}
-		return fmt.Errorf("%s is neither .csv nor .ndjson: say which with --format", c.args[0])
+		return fmt.Errorf("--format is csv or ndjson, not %q", format)
 	})
 	f := c.Flags()
-	f.StringVar(&format, "format", "", "csv or ndjson (default: by the file's name)")
+	f.StringVar(&format, "format", "", "csv or ndjson (default: by how the file begins)")
 	f.StringVar(&mode, "mode", "merge", "what becomes of a user's traits that are there already: merge or replace")
 	completed(c, "format", func() []string { return []string{"csv", "ndjson"} })
 	completed(c, "mode", func() []string { return []string{"merge", "replace"} })
@@ -60,6 +54,11 @@ func (c *call) importUsers(ctx context.Context, name, format, mode string) error
 	lines, end, err := c.linesOf(name)
 	if err != nil {
 		return err
+	}
+	if format == "" {
+		if format, lines, err = formatOf(ctx, name, lines); err != nil {
+			return err
+		}
 	}
 	k, err := c.connect()
 	if err != nil {
@@ -111,6 +110,32 @@ func (c *call) linesOf(name string) (io.Reader, func(), error) {
 		bar.End()
 		_ = file.Close() // it was read
 	}, nil
+}
+
+// looksAt is how many bytes of a file say what it is, at most.
+const looksAt = 512
+
+// formatOf says what a file is, by how it begins, as the console does: a file of CSV may be called .txt, or have no name.
+// A name that tells of something else is believed. The lines are to be read from what is returned.
+func formatOf(ctx context.Context, name string, lines io.Reader) (format string, whole io.Reader, err error) {
+	first, err := unlessInterrupted(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(lines, looksAt)) })
+	if err != nil {
+		return "", nil, err
+	}
+	if file, ok := lines.(io.Seeker); ok {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if _, ok := lines.(io.Seeker); !ok || err != nil { // a pipe
+		lines = io.MultiReader(bytes.NewReader(first), lines)
+	}
+	begins := bytes.TrimLeft(bytes.TrimPrefix(first, []byte("\ufeff")), " \t\r\n")
+	switch ext := strings.ToLower(filepath.Ext(name)); {
+	case bytes.HasPrefix(begins, []byte("{")), ext == ".ndjson", ext == ".jsonl":
+		return "ndjson", lines, nil
+	case name == "-", ext == "", ext == ".csv", ext == ".tsv", ext == ".txt":
+		return "csv", lines, nil
+	}
+	return "", nil, fmt.Errorf("%s begins with no object of JSON, and its name is not one of CSV: say what it is with --format", name)
 }
 
 // again is a file under a bar that can be read again from its beginning.

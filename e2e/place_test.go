@@ -91,7 +91,7 @@ func TestWhatIsWrongOnACommandLineIsNamed(t *testing.T) {
 	for line, want := range map[string]string{
 		"users import":                       "usage: kindred users import FILE",
 		"events now":                         "usage: kindred events",
-		"users import people.x":              "people.x is neither .csv nor .ndjson: say which with --format",
+		"users import people.x":              "people.x: no such file",
 		"users import . --format csv":        ". is a directory",
 		"users import people.x --format xml": `--format is csv or ndjson, not "xml"`,
 	} {
