@@ -220,6 +220,29 @@ func TestAnAnswerOf401IsAskedForOnceMore(t *testing.T) {
 	})
 }
 
+// A program that does nothing but import, from what cannot be sent again, would be refused until its token is old.
+func TestATokenThatIsRefusedIsUsedNoMore(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, r *http.Request, n int) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if n == 0 {
+				refuse(w, 401, "invalid_token")
+				return
+			}
+			good(w)
+		})
+		d.client("c", s.URL)
+		if f := d.fails("refused", "c", "users.import", command{"users": 3}); f.Status != 401 || len(s.seen()) != 1 {
+			t.Errorf("%v after %d requests", f, len(s.seen()))
+		}
+		d.must("c", "users.import", command{"users": 3})
+		if got := s.seen(); len(got) != 2 || got[1].Token != tokenOf(2) {
+			t.Errorf("sent was %+v", got)
+		}
+	})
+}
+
 // TestWhatMayBeRepeatedIsAndNothingElse says of each kind of request and each
 // fault how often it arrives.
 func TestWhatMayBeRepeatedIsAndNothingElse(t *testing.T) {

@@ -232,10 +232,12 @@ func (c *caller) send(ctx context.Context, r request, o call, read func(*http.Re
 		var refused *Error
 		if errors.As(err, &refused) {
 			refused.Attempts = attempts
-			if refused.Status == http.StatusUnauthorized && !r.open && !renewed && used != nil && !used.fixed && rewind() {
+			if refused.Status == http.StatusUnauthorized && !r.open && !renewed && used != nil && !used.fixed {
 				renewed = true
 				c.tokens.refuse(used)
-				continue
+				if rewind() {
+					continue
+				}
 			}
 		}
 		pause, again := again(err, retries, repeatable)

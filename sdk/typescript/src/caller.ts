@@ -201,10 +201,10 @@ export class Caller {
       options.signal?.throwIfAborted();
       if (over.aborted) throw Object.assign(new TimeoutError(`the call took too long${doubt}`, { cause: fault }), { attempts });
       if (fault instanceof Final) throw fault.fault;
-      if (fault instanceof RefusedError && fault.status === 401 && !r.open && !renewed && used && !used.fixed && again) {
+      if (fault instanceof RefusedError && fault.status === 401 && !r.open && !renewed && used && !used.fixed) {
         renewed = true;
         if (this.#current === used) this.#current = undefined;
-        continue;
+        if (again) continue;
       }
       const pause = pauseBefore(fault, retries, repeatable);
       if (pause === undefined || (retries >= this.#s.maxRetries && !r.persists) || !again || performance.now() + pause > deadline) throw fault;

@@ -193,10 +193,11 @@ class Caller:
                 late = TookTooLongError(f"the call took too long{doubt}")
                 late.attempts = attempts
                 raise late from fault
-            if isinstance(fault, RefusedError) and fault.status == 401 and used and not used.fixed and not renewed and r.rewindable:
+            if isinstance(fault, RefusedError) and fault.status == 401 and used and not used.fixed and not renewed:
                 renewed = True
                 self._tokens.refuse(used)
-                continue
+                if r.rewindable:
+                    continue
             wait = common.pause_before(fault, retries, repeatable)
             if wait is None or (retries >= self._s.max_retries and not r.persists) or not r.rewindable or time.monotonic() + wait > deadline:
                 raise fault
