@@ -495,6 +495,31 @@ func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
 	}
 }
 
+// Whoever erases a user is to know that it was kindred that said so.
+func TestAPageOfSomethingOnTheWayIsNoSignThatAnythingIsDone(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+			switch n {
+			case 0:
+				w.Header().Set("Content-Type", "text/html")
+				_, _ = io.WriteString(w, "<h1>Log in to the network</h1>")
+			case 1: // what is on the way may turn 204 into this
+				w.WriteHeader(200)
+			default:
+				w.WriteHeader(204)
+			}
+		})
+		d.client("c", s.URL)
+		d.fails("answer", "c", "users.erase", getUser)
+		d.must("c", "users.erase", getUser)
+		d.must("c", "users.erase", getUser)
+		if len(s.seen()) != 3 {
+			t.Errorf("it was asked for %d times", len(s.seen()))
+		}
+	})
+}
+
 func TestSlowAnswersEnd(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()

@@ -164,10 +164,11 @@ func (c *caller) answered(ctx context.Context, r request, o call, out any) error
 
 func readInto(resp *http.Response, out any) error {
 	body, err := readBounded(resp)
-	if err != nil || out == nil {
+	if err != nil || out == nil && len(body) == 0 {
 		return err
 	}
-	if err := isOf(resp, "application/json"); err != nil {
+	// Where nothing is wanted, too: a page of something on the way is no sign that kindred has done anything.
+	if err := isOf(resp, "application/json"); err != nil || out == nil {
 		return err
 	}
 	if err := json.Unmarshal(body, out); err != nil {

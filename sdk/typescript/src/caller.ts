@@ -326,7 +326,7 @@ export function answer<T>(c: Caller, r: Request, options?: CallOptions): Promise
 
 /** @internal */
 export async function done(c: Caller, r: Request, options?: CallOptions): Promise<void> {
-  await whole(c, r, options, readBounded);
+  await whole(c, r, options, readNothing);
 }
 
 async function whole<T>(c: Caller, r: Request, options: CallOptions = {}, read: (response: Response) => Promise<T>): Promise<T> {
@@ -442,6 +442,11 @@ export function isOf(response: Response, want: string): Response {
   const type = response.headers.get("Content-Type") ?? "";
   if (mediaOf(type) !== want) throw new AnswerError(`its Content-Type is ${JSON.stringify(type.slice(0, 60))}`);
   return response;
+}
+
+/** A page of something on the way is no sign that kindred has done anything. */
+async function readNothing(response: Response): Promise<void> {
+  if (await readBounded(response)) isOf(response, "application/json");
 }
 
 async function readJSON<T>(response: Response): Promise<T> {

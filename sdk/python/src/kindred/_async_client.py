@@ -48,7 +48,7 @@ class AsyncCaller:
 
     async def done(self, r: Request, call: Call) -> None:
         """Call an operation that answers nothing."""
-        await self._whole(r, call)
+        common.check_is_nothing(*await self._whole(r, call))
 
     async def _whole(self, r: Request, call: Call) -> tuple[httpx.Response, bytes]:
         timeout = common.timeout_of(call, self._s, common.CALL_TIMEOUT if r.lines is None else common.STREAM_TIMEOUT)

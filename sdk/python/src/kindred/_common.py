@@ -308,6 +308,12 @@ def check_is_of(response: httpx.Response, want: str) -> None:
         raise AnswerError(f"its Content-Type is {response.headers.get('Content-Type', '')[:60]!r}")
 
 
+def check_is_nothing(response: httpx.Response, content: bytes) -> None:
+    """A page of something on the way is no sign that kindred has done anything."""
+    if content:
+        check_is_of(response, "application/json")
+
+
 def parsed(response: httpx.Response, content: bytes) -> Any:
     check_is_of(response, "application/json")
     try:

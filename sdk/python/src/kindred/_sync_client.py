@@ -49,7 +49,7 @@ class Caller:
 
     def done(self, r: Request, call: Call) -> None:
         """Call an operation that answers nothing."""
-        self._whole(r, call)
+        common.check_is_nothing(*self._whole(r, call))
 
     def _whole(self, r: Request, call: Call) -> tuple[httpx.Response, bytes]:
         timeout = common.timeout_of(call, self._s, common.CALL_TIMEOUT if r.lines is None else common.STREAM_TIMEOUT)
