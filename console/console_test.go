@@ -795,6 +795,27 @@ func TestAZoneThatTheAPITakesForNoneIsUTC(t *testing.T) {
 	}
 }
 
+// A series leaves out the days on which nobody came or went.
+func TestUsersAreThereOnDaysOnWhichNobodyCame(t *testing.T) {
+	t.Parallel()
+	went := kindred.UserCounts{Erased: 100, There: 900}
+	for name, c := range map[string]struct {
+		found kindred.Statistics
+		shows []string
+	}{
+		"at all":         {kindred.Statistics{Total: kindred.StatisticCounts{Users: &kindred.UserCounts{There: 399}}}, []string{">399<"}},
+		"before some go": {kindred.Statistics{Total: kindred.StatisticCounts{Users: &went}, Series: []kindred.StatisticEntry{{Start: now.AddDate(0, 0, -5), Users: &went}}}, []string{">900<", `class="l1" d="M0.0 4.0L`}},
+	} {
+		world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/statistics": c.found})
+		page := rendered(t, pagesOf(t), world, http.MethodGet, "", "")
+		for _, text := range c.shows {
+			if !strings.Contains(page, text) {
+				t.Errorf("%s: the overview lacks %s: %s", name, text, page)
+			}
+		}
+	}
+}
+
 // In Santiago the 6th of September of 2026 begins at 1: it is a day of the overview all the same.
 func TestADayWithoutMidnightIsShown(t *testing.T) {
 	t.Parallel()

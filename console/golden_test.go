@@ -260,11 +260,12 @@ func full(name string) made {
 	counts := func(metric string, entry kindred.StatisticEntry) (path string, answer kindred.Statistics) {
 		entry.Start = day
 		query := url.Values{"metric": {metric}, "interval": {"day"}, "from": {time.Date(2026, 9, 27, 0, 0, 0, 0, time.UTC).Format(time.RFC3339Nano)}, "timezone": {"UTC"}}
-		return "/api/v1/statistics?" + query.Encode(), kindred.Statistics{Series: []kindred.StatisticEntry{entry}}
+		return "/api/v1/statistics?" + query.Encode(), kindred.Statistics{Series: []kindred.StatisticEntry{entry}, Total: kindred.StatisticCounts{Users: entry.Users}}
 	}
 	world := base(kindred.RoleOwner, name, "admin", "audit", "erase").plus(made{
-		"/api/v1/users":       kindred.UserList{Data: []kindred.User{user}, NextCursor: new("more")},
-		"/api/v1/users/usr_1": user,
+		"/api/v1/users": kindred.UserList{Data: []kindred.User{user}, NextCursor: new("more")},
+		"/api/v1/statistics?interval=hour&metric=users": kindred.Statistics{Total: kindred.StatisticCounts{Users: &kindred.UserCounts{Created: 30, There: 20412}}},
+		"/api/v1/users/usr_1":                           user,
 		"/api/v1/users/usr_1/matches": kindred.ComputedMatches{Data: []kindred.ComputedMatch{{
 			MatchedUserID: "usr_2", ExternalID: name, Score: new(.91), Explanation: []kindred.Term{
 				{Trait: "plan", Contribution: .5, Similarity: 1, Weight: 1},

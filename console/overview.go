@@ -72,6 +72,15 @@ func (p *page) daily(today time.Time, metric kindred.StatisticMetric) (before, n
 			}
 		}
 	}
+	if total := found.Total.Users; total != nil { // a day on which nobody came or went has the users of the day before
+		there := total.There - total.Created + total.Erased
+		for i := range all {
+			if all[i].Users == nil {
+				all[i].Users = &kindred.UserCounts{There: there}
+			}
+			there = all[i].Users.There
+		}
+	}
 	return all[:days], all[days:], nil
 }
 
@@ -81,7 +90,7 @@ func (p *page) figures() (cards []card, deliveries chart.Data, err error) {
 	if err != nil {
 		return nil, deliveries, err
 	}
-	userBefore, userNow, err := p.daily(today, kindred.StatisticMetricUsers)
+	_, userNow, err := p.daily(today, kindred.StatisticMetricUsers)
 	if err != nil {
 		return nil, deliveries, err
 	}
@@ -98,7 +107,7 @@ func (p *page) figures() (cards []card, deliveries chart.Data, err error) {
 		return nil, deliveries, err
 	}
 	cards = append(
-		[]card{usersCard(userBefore, userNow), matchesCard(matchBefore, matchNow), deliveriesCard(sentBefore, sentNow)},
+		[]card{usersCard(userNow), matchesCard(matchBefore, matchNow), deliveriesCard(sentBefore, sentNow)},
 		spendCards(spentBefore, spentNow)...,
 	)
 	deliveries = chart.Data{
@@ -121,19 +130,15 @@ func (p *page) figures() (cards []card, deliveries chart.Data, err error) {
 	return cards, deliveries, nil
 }
 
-func usersCard(before, now []kindred.StatisticEntry) card {
+func usersCard(now []kindred.StatisticEntry) card {
 	one := card{Name: say("common.users"), Path: Path + "users"}
 	count, gained := int64(0), int64(0)
-	for _, entry := range slices.Concat(before, now) {
+	for _, entry := range now {
 		if entry.Users != nil {
 			count = entry.Users.There
-		}
-		if entry.Users != nil && !entry.Start.Before(now[0].Start) {
 			gained += entry.Users.Created - entry.Users.Erased
 		}
-		if !entry.Start.Before(now[0].Start) {
-			one.Course = append(one.Course, float64(count))
-		}
+		one.Course = append(one.Course, float64(count))
 	}
 	one.Figure = number(count)
 	one.Delta, one.Tone = signed(gained), rising(gained)

@@ -81,12 +81,15 @@ func (p *page) showUsers(preview *looked) error {
 			named = nil
 		}
 	}
-	var total *int64
-	if schema != nil {
-		total = &schema.Users
+	counted, err := p.api.Overview.GetStatistics(p.r.Context(), kindred.GetStatisticsParams{Metric: kindred.StatisticMetricUsers, Interval: kindred.StatisticIntervalHour})
+	if err != nil {
+		if _, err = notNow(err); err != nil {
+			return err
+		}
+		counted = &kindred.Statistics{}
 	}
 	return p.show("users", "Users", say("common.users"), map[string]any{
-		"Users": found.Data, "Find": find, "Filter": params.Filter, "Total": total, "Columns": columns(found.Data, schema),
+		"Users": found.Data, "Find": find, "Filter": params.Filter, "Total": counted.Total.Users, "Columns": columns(found.Data, schema),
 		"Next": next("users", asked, found.NextCursor), "Start": asked.Get("cursor") == "", "Preview": preview, "Build": build, "Named": named, "Later": count,
 	})
 }
