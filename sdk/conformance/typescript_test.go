@@ -92,3 +92,19 @@ for (const options of [{ secrets: "whsec_c2VjcmV0" }, { publicKeys: "whpk_c2Vjcm
 }
 `)
 }
+
+// A framework that parses bodies hands an object to whoever does not ask for the bytes.
+func TestABodyThatWasParsedIsToldAsThatInTypeScript(t *testing.T) {
+	runsNode(t, `
+import { UsageError, Verifier, signed } from "../typescript/build/src/index.js";
+const secret = "whsec_c2VjcmV0";
+const { headers, body } = await signed(secret, { event_type: "match.computed", data: { client_id: "cli_1" } });
+const verifier = new Verifier({ secrets: [secret] });
+for (const parsed of [JSON.parse(body), undefined]) {
+  for (const scheme of ["verify", "verifyContract"]) {
+    const fault = await verifier[scheme](headers, parsed).catch((fault) => fault);
+    if (!(fault instanceof UsageError)) throw fault;
+  }
+}
+`)
+}

@@ -47,7 +47,7 @@ export class Verifier {
     const { secrets = [], publicKeys = [], toleranceSeconds = 300, now = Date.now } = this.#o;
     if (!id || !at || signatures.length === 0 || secrets.length + publicKeys.length === 0) throw new WebhookError("signature_missing");
     if (!/^(0|[1-9]\d{0,14})$/.test(at) || !(Math.abs(Math.floor(now() / 1000) - Number(at)) < toleranceSeconds)) throw new WebhookError("timestamp");
-    const bytes = typeof body === "string" ? encoder.encode(body) : body;
+    const bytes = bytesOf(body);
     const message = joined(encoder.encode(`${id}.${at}.`), bytes);
     let right = false;
     for (const one of signatures) {
@@ -74,7 +74,7 @@ export class Verifier {
     const { secrets = [] } = this.#o;
     if (!/^([0-9a-f]{2})+$/.test(text) || secrets.length === 0) throw new WebhookError("signature_missing");
     const given = Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-    const bytes = typeof body === "string" ? encoder.encode(body) : body;
+    const bytes = bytesOf(body);
     let right = false;
     for (const secret of secrets) right = (await mac(encoder.encode(secret), given, bytes)) || right;
     if (!right) throw new WebhookError("signature_wrong");
@@ -147,6 +147,13 @@ async function ed25519(text: string, given: Uint8Array, message: Uint8Array): Pr
   if (key?.length !== 32) return false;
   const imported = await crypto.subtle.importKey("raw", key as BufferSource, { name: "Ed25519" }, false, ["verify"]);
   return crypto.subtle.verify({ name: "Ed25519" }, imported, given as BufferSource, message as BufferSource);
+}
+
+/** JavaScript lets anything be given, such as what a framework has parsed. */
+function bytesOf(body: Uint8Array | string): Uint8Array {
+  if (typeof body === "string") return encoder.encode(body);
+  if (!ArrayBuffer.isView(body)) throw new UsageError("the body must be the bytes that came, before anything has parsed them");
+  return body;
 }
 
 function headerOf(headers: HeadersLike, name: string): string {
