@@ -323,6 +323,7 @@ func full(name string) made {
 		"/api/v1/clusters/clu_1/members": list([]kindred.ClusterMember{{UserID: "usr_1", ExternalID: name}}),
 		"/api/v1/clusters/clu_1/drift": list([]kindred.ClusterDrift{{
 			At: ago(48 * time.Hour), ClusteringRunID: "run_2", Severity: "major", Causes: []kindred.DriftCause{{Kind: "trait", Trait: new("plan"), Amount: .42, Baseline: "previous", Severity: "major"}},
+			Comparisons: []kindred.DriftComparison{{Baseline: "previous", Judged: true, Turnover: &kindred.DriftTurnover{Stayed: 10, Came: 2, Left: 156, New: 4, Gone: 3, SameCut: .05}}},
 		}}),
 		"/api/v1/clustering_runs":       list([]kindred.ClusteringRun{run("run_2", 2), run("run_1", 9)}),
 		"/api/v1/clustering_runs/run_1": run("run_1", 9),
