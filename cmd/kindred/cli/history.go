@@ -214,6 +214,9 @@ func verifyProof(name string, keys audit.Keys, heads []string, out io.Writer) er
 	if err := json.NewDecoder(io.LimitReader(file, maxProof)).Decode(&proof); err != nil {
 		return fmt.Errorf("%s is no answer of history/proof: %w", name, err)
 	}
+	if proof.Head == "" { // as where the answer was an error
+		return fmt.Errorf("%s is no answer of history/proof: it holds no head", name)
+	}
 	proven, err := proof.Verify(keys, heads)
 	if err != nil {
 		return err

@@ -57,3 +57,15 @@ func TestAHeadIsFoundHoweverItWasKept(t *testing.T) {
 		}
 	}
 }
+
+// An auditor who has kept a refusal is not told of a forgery.
+func TestARefusalIsNoProof(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "proof")
+	if err := os.WriteFile(path, []byte(`{"code":"token_expired","status":401}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := verifyProof(path, audit.Keys{}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), path+" is no answer of history/proof") {
+		t.Errorf("it is told of as %v", err)
+	}
+}
