@@ -46,6 +46,7 @@ type jsonScanner struct {
 	depth  int
 	stack  [maxDepth]container
 	wrong  []fault.Field // maxFields at most
+	named  int           // the value or name, as they are counted, of the last of wrong
 }
 
 // container is an object or array that is not closed yet.
@@ -323,21 +324,24 @@ func (s *jsonScanner) broken(why string) *fault.Fault {
 	return fault.New(fault.Unreadable, "invalid_json", "The body is not valid JSON: %s, at byte %d.", why, s.at)
 }
 
-// invalid notes what is wrong with what stands here. A text is named once.
+// invalid notes what is wrong with what stands here. A text is named once: it may be wrong at each character, and where it
+// stands takes long to say.
 func (s *jsonScanner) invalid(detail string) {
-	if len(s.wrong) == maxFields {
+	last := len(s.wrong) - 1
+	if len(s.wrong) == maxFields || last >= 0 && s.named == s.values && s.wrong[last].Detail == detail {
 		return
 	}
+	s.named = s.values
 	var path []string
 	for _, c := range s.stack[:s.depth] {
 		if !c.object {
 			path = append(path, strconv.Itoa(c.index))
 		} else if c.named {
-			path = append(path, string(c.names[len(c.names)-1]))
+			path = append(path, clip(c.names[len(c.names)-1]))
 		}
 	}
 	wrong := fault.Field{Pointer: pointer(path), Detail: detail}
-	if last := len(s.wrong) - 1; last < 0 || s.wrong[last] != wrong {
+	if last < 0 || s.wrong[last] != wrong {
 		s.wrong = append(s.wrong, wrong)
 	}
 }
@@ -350,16 +354,19 @@ func pointer(path []string) string {
 			return b.String() + "/…"
 		}
 		b.WriteByte('/')
-		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(clip(step)))
+		b.WriteString(escapes.Replace(clip(step)))
 	}
 	return b.String()
 }
 
+// escapes are those of a step of a JSON Pointer.
+var escapes = strings.NewReplacer("~", "~0", "/", "~1")
+
 // clip keeps a caller's word short enough to be said back.
-func clip(s string) string {
+func clip[T string | []byte](s T) string {
 	const most = 64
 	if len(s) <= most {
-		return s
+		return string(s)
 	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return strings.ToValidUTF8(string(s[:most]), "") + "…"
 }

@@ -74,6 +74,24 @@ func TestCheckJSON(t *testing.T) {
 	}
 }
 
+// A text that is wrong at each character, as deep and below names as long as may be, costs no more than one that is wrong
+// once: else one body would keep a processor for a minute.
+func TestWhatIsWrongManyTimesIsNamedOnce(t *testing.T) {
+	wrong := func(times int) []byte {
+		return []byte(strings.Repeat(`{"`+strings.Repeat("k~/", 100)+`":`, 60) + `"` + strings.Repeat(`\u0000`, times) + `"` + strings.Repeat("}", 60))
+	}
+	allocations := func(body []byte) float64 {
+		return testing.AllocsPerRun(3, func() {
+			if err := checkJSON(body); len(fault.As(err).Fields) != 1 {
+				t.Fatal(err)
+			}
+		})
+	}
+	if once, often := allocations(wrong(1)), allocations(wrong(1000)); often > once+10 {
+		t.Errorf("%v allocations where it is wrong once, %v where it is a thousand times", once, often)
+	}
+}
+
 // What passes is JSON to encoding/json as well; what encoding/json refuses
 // never passes, and what it accepts is refused only for a reason of our own.
 func FuzzCheckJSON(f *testing.F) {
