@@ -69,18 +69,7 @@ func TestAPolicyIsToldToBeStoppedUntilAnyProcessHasHandledTheEvent(t *testing.T)
 	first := subscribe(t, &projector.Subscriber{Runner: runner, Attempts: 1})
 	next(t, first).Ack()
 	next(t, first).Nack()
-	stopped := func() (value float64) {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range families {
-			if f.GetName() == "kindred_projection_stopped" {
-				value = f.Metric[0].GetGauge().GetValue()
-			}
-		}
-		return value
-	}
+	stopped := func() float64 { return stoppedOf(t, registry) }
 	testkit.Eventually(t, "it is told that it stopped", func() bool { return stopped() == 1 })
 	second := next(t, subscribe(t, &projector.Subscriber{Runner: w.runner("b")}))
 	if got := nameOf(t, second); got != "bad" || stopped() != 1 {
@@ -88,6 +77,35 @@ func TestAPolicyIsToldToBeStoppedUntilAnyProcessHasHandledTheEvent(t *testing.T)
 	}
 	second.Ack()
 	testkit.Eventually(t, "it is told no more", func() bool { return stopped() == 0 })
+}
+
+func TestAPolicyIsToldToBeStoppedUntilItIsSkipped(t *testing.T) {
+	w := newFixture(t)
+	w.rename(t, acme, "bad")
+	registry := prometheus.NewRegistry()
+	runner := w.runner("a")
+	runner.Metrics, runner.Pause = projector.NewMetrics(registry), time.Second
+	next(t, subscribe(t, &projector.Subscriber{Runner: runner, Attempts: 1})).Nack()
+	testkit.Eventually(t, "it is told that it stopped", func() bool { return stoppedOf(t, registry) == 1 })
+	if err := w.runner("b").Skip(t.Context(), "policy_match"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it is told no more, though nothing else happens", func() bool { return stoppedOf(t, registry) == 0 })
+}
+
+// stoppedOf is what the metrics say of the one policy.
+func stoppedOf(t *testing.T, registry *prometheus.Registry) (stopped float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "kindred_projection_stopped" {
+			stopped = f.Metric[0].GetGauge().GetValue()
+		}
+	}
+	return stopped
 }
 
 func TestAClockThatIsAheadHidesNoLag(t *testing.T) {

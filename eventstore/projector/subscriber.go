@@ -121,12 +121,17 @@ type following struct {
 	stopped      bool       // at the event behind acked, as the metrics tell
 }
 
-// standBy tells once that another process has handled the event at which this one stopped.
+// standBy looks whether whoever leads has come further.
 func (f *following) standBy() {
-	if !f.stopped || f.Runner.Progress == nil {
-		return
+	if f.stopped && f.Runner.Progress != nil {
+		at, _ := f.Runner.Progress.look(f.projectionID)
+		f.goesOn(at)
 	}
-	if at, _ := f.Runner.Progress.look(f.projectionID); at > f.acked.position {
+}
+
+// goesOn tells once that the event at which this process stopped was handled by another, or skipped.
+func (f *following) goesOn(at eventstore.Position) {
+	if f.stopped && at > f.acked.position {
 		f.stops(false)
 	}
 }
@@ -188,6 +193,7 @@ func (f *following) begin(ctx context.Context, l lease) error {
 	if err != nil {
 		return fmt.Errorf("claim the checkpoint: %w", err)
 	}
+	f.goesOn(f.saved.position)
 	f.lease, f.acked, f.done = l, f.saved, 0
 	if err := verify(ctx, f.Runner.Log.Store, f.saved, epoch); err != nil {
 		return f.Runner.remedy(ctx, f.projectionID, nil, err)
