@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -90,6 +91,24 @@ func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
 	w.tidy(t)
 	if known := w.progress.Known(); len(known) != 1 { // else one more stayed for each client
 		t.Errorf("the process keeps the progress of %q", known)
+	}
+}
+
+// A client rebuilds its parts as often as it asks: whoever leads then gives way, which is no trouble.
+func TestThatALeaderGivesWayToARebuildIsNoWarning(t *testing.T) {
+	w := newFixture(t)
+	var logged syncBuffer
+	r := w.builder()
+	r.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	last := w.rename(t, acme, "x")
+	background(t, func(ctx context.Context) error { return r.Run(ctx, names{}) })
+	w.passed(t, "names_2", last)
+	if err := w.builder().RebuildClient(t.Context(), names{}, acme, nil); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it has given way", func() bool { return strings.Contains(logged.String(), "leadership lost") })
+	if log := logged.String(); strings.Contains(log, "level=WARN") {
+		t.Errorf("the log says %s", log)
 	}
 }
 

@@ -120,8 +120,8 @@ func (r *Runner) term(ctx context.Context, l lease, failed *backoff.Backoff, wor
 	case errors.Is(err, errStopped), errors.Is(err, event.ErrUnknown):
 		log.ErrorContext(ctx, "leadership given up", "error", reason(err))
 		return backoff.Sleep(ctx, cmp.Or(r.Pause, pause))
-	case errors.Is(err, ErrLost):
-		log.WarnContext(ctx, "leadership lost")
+	case errors.Is(err, ErrLost): // whoever rebuilds takes it, for clients as often as they ask; that a database is away is told of apart
+		log.InfoContext(ctx, "leadership lost")
 		failed.Reset() // whoever took it may be done with it
 	default:
 		log.ErrorContext(ctx, "leading failed", "error", reason(err))
