@@ -100,6 +100,9 @@ func (q Queue) Turn(ctx context.Context, do func(context.Context, Job) (Outcome,
 		return false, fmt.Errorf("take a job of %s: %w", q.Kind, err)
 	}
 	next, err := attempt(ctx, job, do)
+	if err != nil {
+		err = fmt.Errorf("for %s: %w", job.Client, err)
+	}
 	if ctx.Err() != nil {
 		next = Outcome{Passing: true}
 	}

@@ -158,7 +158,7 @@ func TestWhoFailsRestsForLongerEachTime(t *testing.T) {
 	}
 }
 
-// A job that panics has failed: it rests, and others have their turns.
+// A job that panics has failed: it rests, and others have their turns. The log is told whose it is.
 func TestAPanicIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -168,7 +168,7 @@ func TestAPanicIsAFailedAttempt(t *testing.T) {
 		panicked = j.Client
 		panic("seven")
 	})
-	if !worked || err == nil || !strings.Contains(err.Error(), "seven") {
+	if !worked || err == nil || !strings.Contains(err.Error(), "for "+string(panicked)) || !strings.Contains(err.Error(), "seven") {
 		t.Fatal(worked, err)
 	}
 	if job := f.turn(jobs.Outcome{Done: true}, nil); job.Client == panicked || job.Client == "" {
