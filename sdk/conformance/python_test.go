@@ -126,6 +126,38 @@ asyncio.run(main())
 `)
 }
 
+// Each read of a socket was given the time of all: an answer that began late and then stopped took it twice.
+func TestTheBodyOfAnAnswerHasWhatIsLeftOfItsTimeInPython(t *testing.T) {
+	runsPython(t, `
+import asyncio
+import time
+import httpx
+from kindred import AsyncKindred, Kindred
+now, given = 1000.0, []
+time.monotonic = lambda: now
+class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+    def __init__(self, request):
+        self.request = request
+    def __iter__(self):
+        given.append(self.request.extensions["timeout"]["read"])
+        yield b"{}"
+    async def __aiter__(self):
+        given.append(self.request.extensions["timeout"]["read"])
+        yield b"{}"
+def late(request):
+    global now
+    now += 30
+    return httpx.Response(200, headers={"Content-Type": "application/json"}, stream=Body(request))
+options = {"base_url": "http://127.0.0.1:1", "token": "e30.e30.c2ln", "transport": httpx.MockTransport(late)}
+Kindred(**options).users.get("usr_1")
+Kindred(**options, timeout=32).users.get("usr_1")
+async def main():
+    await AsyncKindred(**options, timeout=32).users.get("usr_1")
+asyncio.run(main())
+assert given == [5, 2, 2], given
+`)
+}
+
 // Types let a text be given, which is a sequence of texts: whoever signed with one of its letters was verified.
 func TestATextIsNoListOfSecretsInPython(t *testing.T) {
 	runsPython(t, `

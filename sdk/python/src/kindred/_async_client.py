@@ -251,6 +251,7 @@ class AsyncCaller:
             if good and streams:
                 handed_on = True
                 return response
+            request.extensions["timeout"]["read"] = max(0.001, ends - time.monotonic())  # what is left of it
             said = await self._read(response, ends)
             if not good:
                 raise common.refusal(response, said)

@@ -252,6 +252,7 @@ class Caller:
             if good and streams:
                 handed_on = True
                 return response
+            request.extensions["timeout"]["read"] = max(0.001, ends - time.monotonic())  # what is left of it
             said = self._read(response, ends)
             if not good:
                 raise common.refusal(response, said)
