@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -34,6 +35,11 @@ func TestTheServersOfTheTestKitsPlayTheSame(t *testing.T) {
 		changed := d.must("c", "users.change", with(command{"plan": nil, "city": "Zürich"}))
 		if traits := field[map[string]any](t, changed.Value, "traits"); len(traits) != 2 || traits["age"] != 3.0 || traits["city"] != "Zürich" {
 			t.Errorf("the traits are %v", traits)
+		}
+		d.must("c", "users.change", with(command{"at": command{"home": command{"city": "Bern", "zip": "3000"}, "work": 1}}))
+		within := d.must("c", "users.change", with(command{"at": command{"home": command{"zip": nil}, "work": command{"floor": 2, "door": nil}}}))
+		if at := fmt.Sprint(field[map[string]any](t, within.Value, "traits", "at")); at != "map[home:map[city:Bern] work:map[floor:2]]" {
+			t.Errorf("what is within a trait is changed to %s", at)
 		}
 		put := d.must("c", "users.put", with(command{"x": 1}))
 		if traits := field[map[string]any](t, put.Value, "traits"); len(traits) != 1 || field[string](t, put.Value, "id") != id {
@@ -75,7 +81,7 @@ func TestTheServersOfTheTestKitsPlayTheSame(t *testing.T) {
 		}
 		ok, failed = d.try(command{"do": "fake_requests"})
 		var requests []string
-		if failed != nil || json.Unmarshal(ok, &requests) != nil || len(requests) != 16 || requests[0] != "POST /api/v1/users" ||
+		if failed != nil || json.Unmarshal(ok, &requests) != nil || len(requests) != 18 || requests[0] != "POST /api/v1/users" ||
 			!slices.Contains(requests, "PUT /api/v1/users/ext:a/b ü") {
 			t.Errorf("%d requests came: %q (%v)", len(requests), requests, failed)
 		}

@@ -246,15 +246,20 @@ func (s *Server) page(r *http.Request) answer {
 	return answer{http.StatusOK, page}
 }
 
-// merged applies a change as a JSON merge patch does at the top.
-func merged(traits, change map[string]any) map[string]any {
-	traits = maps.Clone(traits)
+// merged applies a change as a JSON merge patch does (RFC 7396).
+func merged(before, change map[string]any) map[string]any {
+	after := map[string]any{}
+	maps.Copy(after, before)
 	for name, value := range change {
-		if traits[name] = value; value == nil {
-			delete(traits, name)
+		if within, is := value.(map[string]any); is {
+			former, _ := after[name].(map[string]any) // what is no object is as if it were not there
+			value = merged(former, within)
+		}
+		if after[name] = value; value == nil {
+			delete(after, name)
 		}
 	}
-	return traits
+	return after
 }
 
 func refusal(status int, code kindred.ProblemCode, detail string) answer {

@@ -157,7 +157,7 @@ export class FakeKindred {
       case "PUT":
         return { status: 200, body: this.#put(external, traits) };
       case "PATCH":
-        return { status: 200, body: this.#put(external, merged(user, traits)) };
+        return { status: 200, body: this.#put(external, merged(user.traits, traits)) };
       case "DELETE":
         this.#users.delete(external);
         return { status: 204 };
@@ -189,7 +189,7 @@ export class FakeKindred {
       if (before) result.updated++;
       else result.created++;
       const traits = one.traits ?? {};
-      this.#put(one.external_id, before && r.query.get("mode") !== "replace" ? merged(before, traits) : traits);
+      this.#put(one.external_id, before && r.query.get("mode") !== "replace" ? merged(before.traits, traits) : traits);
     }
     return { status: 200, body: result };
   }
@@ -212,9 +212,18 @@ function userOf(line: string): { external_id: string; traits?: Traits } | undefi
   }
 }
 
-/** Applies a change as a JSON merge patch does at the top. */
-function merged(user: User, change: Traits): Traits {
-  return Object.fromEntries(Object.entries({ ...user.traits, ...change }).filter(([, value]) => value !== null));
+/** Applies a change as a JSON merge patch does (RFC 7396). */
+function merged(before: unknown, change: Traits): Traits {
+  const after = new Map(Object.entries(isObject(before) ? before : {}));
+  for (const [name, value] of Object.entries(change)) {
+    if (value === null) after.delete(name);
+    else after.set(name, isObject(value) ? merged(after.get(name), value) : value);
+  }
+  return Object.fromEntries(after);
+}
+
+function isObject(value: unknown): value is Traits {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function refusal(status: number, code: ProblemCode, detail: string): Given {

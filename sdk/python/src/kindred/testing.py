@@ -118,7 +118,7 @@ class FakeKindred:
         if r.method == "PUT":
             return 200, self._put(external, traits)
         if r.method == "PATCH":
-            return 200, self._put(external, _merged(user, traits))
+            return 200, self._put(external, _merged(user.get("traits"), traits))
         if r.method == "DELETE":
             del self._users[external]
             return 204, None
@@ -144,7 +144,7 @@ class FakeKindred:
                 continue
             before = self._users.get(external)
             created, updated = created + (before is None), updated + (before is not None)
-            self._put(external, _merged(before, traits) if before and r.query.get("mode") != "replace" else traits)
+            self._put(external, _merged(before.get("traits"), traits) if before and r.query.get("mode") != "replace" else traits)
         return 200, {"created": created, "updated": updated, "failed": len(errors), "errors": errors}
 
     def _page(self, r: Received) -> Answer:
@@ -153,9 +153,15 @@ class FakeKindred:
         return 200, {"data": all[begin:end], "next_cursor": str(end) if end < len(all) else None}
 
 
-def _merged(user: t.User, change: dict[str, Any]) -> dict[str, Any]:
-    """Apply a change as a JSON merge patch does at the top."""
-    return {name: value for name, value in {**user.get("traits", {}), **change}.items() if value is not None}
+def _merged(before: Any, change: dict[str, Any]) -> dict[str, Any]:
+    """Apply a change as a JSON merge patch does (RFC 7396)."""
+    after = dict(before) if isinstance(before, dict) else {}
+    for name, value in change.items():
+        if value is None:
+            after.pop(name, None)
+        else:
+            after[name] = _merged(after.get(name), value) if isinstance(value, dict) else value
+    return after
 
 
 def _refusal(status: int, code: str, detail: str) -> Answer:
