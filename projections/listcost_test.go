@@ -15,6 +15,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
@@ -191,6 +192,57 @@ func TestAPageOfAListCostsNoMoreThanItHolds(t *testing.T) {
 			if looked := rowsLookedAt(t, w.Pool, mode, sql, args); looked > most {
 				t.Errorf("%s: a page looks at %v rows (%s)\n%s", name, looked, mode, sql)
 			}
+		}
+	}
+}
+
+// A client has imported 20,000 users since the table of keys was last analyzed, when there was another alone.
+var manyNewKeys = []string{
+	`SET session_replication_role TO replica`, // no trigger looks for the keys above these
+	`
+INSERT INTO subject_keys (client, subject, id, client_key, destroyed_at)
+SELECT 'cli_of_old', 'usr_old_' || n, 'old ' || n, '', 'epoch' FROM generate_series(1, 100) n`,
+	`ANALYZE subject_keys`, `
+INSERT INTO subject_keys (client, subject, id, client_key, destroyed_at)
+SELECT $1, 'usr_' || n, 'new ' || n, '', 'epoch' FROM generate_series(1, 20000) n`, `
+INSERT INTO users (client, id, created_position, changed, revision, erased, created_at, updated_at)
+SELECT $1, 'usr_' || n, lpad(n::text, 20, '0'), lpad(n::text, 20, '0'), 0, false, 'epoch', 'epoch' FROM generate_series(1, 20000) n`,
+	`ANALYZE users`,
+	`RESET session_replication_role`,
+}
+
+func TestKeysAreFoundByTheirSubjectsHoweverNewTheClientIs(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Users{})()
+	conn := testkit.Must(w.Pool.Acquire(t.Context()))(t)
+	for _, sql := range manyNewKeys {
+		var args []any
+		if strings.Contains(sql, "$1") {
+			args = []any{string(w.Acme)}
+		}
+		if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn.Release()
+	seen := &statements{}
+	config := w.Pool.Config()
+	config.ConnConfig.Tracer = seen
+	traced := testkit.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
+	t.Cleanup(traced.Close)
+	reader := w.Reader
+	reader.Pool = traced
+	var reached eventstore.Position
+	for _, err := range (projections.Users{Reader: reader}).AllChanged(t.Context(), w.Acme, &reached) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break // the first page was read
+	}
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		if looked := rowsLookedAt(t, w.Pool, mode, seen.sql, seen.args); looked > 6000 {
+			t.Errorf("a page looks at %v rows (%s)\n%s", looked, mode, seen.sql)
 		}
 	}
 }
