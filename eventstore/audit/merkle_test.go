@@ -103,9 +103,15 @@ func TestEveryProofHoldsAndNoOther(t *testing.T) {
 			if err := errors.Join(inclusionFailed, consistencyFailed); err != nil {
 				t.Fatal(err)
 			}
+			if proven, err := (audit.Proof{Head: heads[size], Ordinal: &i, Hash: events[i], Inclusion: proof.Inclusion}).Verify(keys, nil); err != nil || *proven.Event != i || proven.Since != nil {
+				t.Fatalf("event %d of %d alone: %+v, %v", i, size, proven, err)
+			}
 			kept := []string{heads[from]}
 			if proven, err := proof.Verify(keys, kept); err != nil || *proven.Event != i || proven.Since.Root != roots[from] {
 				t.Fatalf("event %d and size %d of %d: %+v, %v", i, from, size, proven, err)
+			}
+			if proven, err := (audit.Proof{Head: heads[size], FromSize: &from, Consistency: proof.Consistency}).Verify(keys, kept); err != nil || proven.Event != nil || proven.Since.Size != from {
+				t.Fatalf("size %d of %d alone: %+v, %v", from, size, proven, err)
 			}
 			refused := func(what string, kept []string, why error, change func(*audit.Proof)) {
 				t.Helper()

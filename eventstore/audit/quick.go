@@ -12,7 +12,7 @@ import (
 // appendEvent appends the line of an event as encoding/json writes it, unless
 // it is one that had better be left to that.
 func appendEvent(line []byte, e *Event) (_ []byte, ok bool) {
-	if e.Ordinal == nil || e.ID == "" || e.Version == 0 || e.RecordedAt.IsZero() || e.Personal != nil || e.Erased != nil || e.Missing {
+	if e.Ordinal == nil || e.Version == 0 || e.RecordedAt.IsZero() || e.Personal != nil || e.Erased != nil || e.Missing {
 		return line, false
 	}
 	line = strconv.AppendInt(append(line, `{"ordinal":`...), *e.Ordinal, 10)

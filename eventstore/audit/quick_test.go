@@ -16,7 +16,7 @@ func TestLinesAreAsJSONWritesThem(t *testing.T) {
 		Actor: "a", Causation: "evt_0", Correlation: "req_1", Data: `{"a":"\\"}`, Meta: "{}", Hash: Hash{1, 255},
 	}
 	bare := plain
-	bare.Actor, bare.Causation, bare.Correlation, bare.Stream, bare.Position = "", "", "", "", ""
+	bare.ID, bare.Actor, bare.Causation, bare.Correlation, bare.Stream, bare.Position = "", "", "", "", "", ""
 	quick := []Event{plain, bare}
 	slow := []Event{{}, {Ordinal: &ordinal, Missing: true}}
 	for _, data := range []string{"é", "\u2028", "\n", "\x7f", "\xff", "<&>"} {
@@ -26,6 +26,17 @@ func TestLinesAreAsJSONWritesThem(t *testing.T) {
 	}
 	slow[len(slow)-1], quick = plain, append(quick, slow[len(slow)-1])
 	slow[len(slow)-1].Erased = []string{"traits"}
+	for _, change := range []func(*Event){
+		func(e *Event) { e.Ordinal = nil },
+		func(e *Event) { e.Version = 0 },
+		func(e *Event) { e.RecordedAt = time.Time{} },
+		func(e *Event) { e.Personal = map[string]json.RawMessage{"external_id": json.RawMessage(`"u1"`)} },
+		func(e *Event) { e.Missing = true },
+	} {
+		e := plain
+		change(&e)
+		slow = append(slow, e)
+	}
 	for _, e := range append(quick, slow...) {
 		var want bytes.Buffer
 		encoder := json.NewEncoder(&want)
