@@ -22,6 +22,7 @@ type Forms struct {
 
 // During serves a request while it holds a place, or without one where its body is small. It fails with a fault of kind
 // Unavailable where there is none.
+// Faults: overloaded.
 func (f *Forms) During(w http.ResponseWriter, r *http.Request, serve func()) error {
 	if r.ContentLength >= 0 && r.ContentLength <= maxAuthBody {
 		serve()

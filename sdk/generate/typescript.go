@@ -61,11 +61,11 @@ func (c *contract) typescriptOperations() string {
 			}
 			fmt.Fprintf(&b, "\n/** Narrows what `%s` answers; what is left out is not sent. */\nexport interface %sParams {\n", o.ID, exported(words(o.ID)))
 			for _, p := range o.Query {
-				optional := "?"
+				optional, absent := "?", " | undefined" // also under exactOptionalPropertyTypes
 				if p.Required {
-					optional = ""
+					optional, absent = "", ""
 				}
-				fmt.Fprintf(&b, "%s  %s%s: %s;\n", javadoc("  ", p.About), p.Name, optional, typescriptName(p.Type))
+				fmt.Fprintf(&b, "%s  %s%s: %s%s;\n", javadoc("  ", p.About), p.Name, optional, typescriptName(p.Type), absent)
 			}
 			b.WriteString("}\n")
 		}

@@ -1,5 +1,6 @@
 // What tsc has to take: it is checked, and run by nobody.
-import type { EventDelivery, Kindred, PublicEvent } from "kindred";
+import type { CallOptions, EventDelivery, Options, PublicEvent } from "kindred";
+import { Kindred } from "kindred";
 
 /** What is pulled or followed is told apart by its type, as what is delivered is. */
 export async function typed(kindred: Kindred): Promise<number> {
@@ -16,4 +17,11 @@ export async function typed(kindred: Kindred): Promise<number> {
 
 function handled(event: EventDelivery | PublicEvent): number {
   return event.event_type === "match.computed" ? event.data.score : 0;
+}
+
+/** What may be left out may be undefined, also under exactOptionalPropertyTypes: it comes of the environment, or of a page. */
+export async function optional(env: Record<string, string | undefined>, next: string | undefined, signal: AbortSignal | undefined): Promise<void> {
+  const options: Options = { apiKey: env["KEY"], baseUrl: env["URL"] };
+  const call: CallOptions = { signal, timeoutMs: undefined };
+  await new Kindred(options).users.listPage({ cursor: next }, call);
 }

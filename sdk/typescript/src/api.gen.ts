@@ -2273,9 +2273,9 @@ export class OverviewAPI {
 /** Narrows what `listMembers` answers; what is left out is not sent. */
 export interface ListMembersParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `removeMember` answers; what is left out is not sent. */
@@ -2285,119 +2285,119 @@ export interface RemoveMemberParams {
    * request (431 `unreadable_request`): keys of the member that stay in force. One that is not is
    * refused (404 `api_key_unknown`), and nobody removed.
    */
-  keep_api_keys?: Array<string>;
+  keep_api_keys?: Array<string> | undefined;
 }
 
 /** Narrows what `listSessions` answers; what is left out is not sent. */
 export interface ListSessionsParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listAPIKeys` answers; what is left out is not sent. */
 export interface ListAPIKeysParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listSandboxes` answers; what is left out is not sent. */
 export interface ListSandboxesParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listWebhooks` answers; what is left out is not sent. */
 export interface ListWebhooksParams {
   /** Only those of this status. */
-  status?: WebhookStatus;
+  status?: WebhookStatus | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listDeliveries` answers; what is left out is not sent. */
 export interface ListDeliveriesParams {
   /** `asc` is the order of the log; `desc` begins with the newest. */
-  order?: Order;
+  order?: Order | undefined;
   /** Only those of this status. */
-  status?: DeliveryStatus;
+  status?: DeliveryStatus | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listEvents` answers; what is left out is not sent. */
 export interface ListEventsParams {
   /** Only events of these types, separated by commas. */
-  types?: Array<EventType>;
+  types?: Array<EventType> | undefined;
   /**
    * Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
    * of. Where the newest come first, behind it are older ones.
    */
-  after?: string;
+  after?: string | undefined;
   /** Only events from the first on that was recorded at this time or later. */
-  since?: string;
+  since?: string | undefined;
   /** `asc` is the order of the log; `desc` begins with the newest. */
-  order?: Order;
+  order?: Order | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /**
    * Up to so many seconds the answer is held back until there is an event. At most 100 such
    * requests and streams of a client, and 2,000 of a process, are open at a time; beyond, 429
    * `too_many_streams`.
    */
-  wait?: number;
+  wait?: number | undefined;
 }
 
 /** Narrows what `followEvents` answers; what is left out is not sent. */
 export interface FollowEventsParams {
   /** Only events of these types, separated by commas. */
-  types?: Array<EventType>;
+  types?: Array<EventType> | undefined;
   /**
    * Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
    * of. Where the newest come first, behind it are older ones.
    */
-  after?: string;
+  after?: string | undefined;
   /** Only events from the first on that was recorded at this time or later. */
-  since?: string;
+  since?: string | undefined;
 }
 
 /** Narrows what `listUsers` answers; what is left out is not sent. */
 export interface ListUsersParams {
   /** Your own identifier; at most one user has it. */
-  external_id?: string;
+  external_id?: string | undefined;
   /** Up to 200 `usr_…` ids, separated by commas. Unknown ones are left out. */
-  ids?: Array<string>;
+  ids?: Array<string> | undefined;
   /**
    * Only users that were created or changed at this time or later, in the order of their last
    * change. Who changes while you read is listed once more. Whoever keeps a copy asks from a minute
    * before the latest `updated_at` that it has: a change may come to stand before one that was
    * read.
    */
-  updated_since?: string;
+  updated_since?: string | undefined;
   /**
    * Only users whom a rule names, such as `traits.plan == "pro" && traits.age > 30`: see
    * [rules](/docs/rules). A page that finds few stops after a while and is short, or empty;
    * `next_cursor` goes on from there.
    */
-  filter?: string;
+  filter?: string | undefined;
   /**
    * Only members of this segment, in the order of creation. It stands alone:
    * `in_segment("seg_…")` in a `filter` goes with the others.
    */
-  segment_id?: string;
+  segment_id?: string | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `importUsers` answers; what is left out is not sent. */
@@ -2407,23 +2407,23 @@ export interface ImportUsersParams {
    * `replace` puts them in place of the old ones. A new user gets them as they are, without what is
    * `null` where they are merged.
    */
-  mode?: "merge" | "replace";
+  mode?: "merge" | "replace" | undefined;
 }
 
 /** Narrows what `getTimeline` answers; what is left out is not sent. */
 export interface GetTimelineParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listMatches` answers; what is left out is not sent. */
 export interface ListMatchesParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `getFeed` answers; what is left out is not sent. */
@@ -2432,54 +2432,54 @@ export interface GetFeedParams {
    * Only users who have granted this layer, by the traits that it permits. The user must have
    * granted it too (409 `consent_missing`).
    */
-  consent_layer_id?: string;
+  consent_layer_id?: string | undefined;
   /**
    * Only users whom a [rule](/docs/rules) names; `viewer` in it is the user whose feed this is. Up
    * to 50,000 of the most alike are looked at, and 1,000 of the popular and of the new. It takes
    * the scope `read`; under a consent layer it may read the layer's traits, `granted`, and
    * `in_cluster` and `in_segment` of that layer alone. A cursor belongs to its filter.
    */
-  filter?: string;
+  filter?: string | undefined;
   /**
    * Only the members of this segment, 503 `segment_building` while it has none yet. It takes the
    * scope `read`; under a consent layer the segment's rule may read the layer's traits alone.
    */
-  segment_id?: string;
+  segment_id?: string | undefined;
   /**
    * `false` is a preview: the feed as it would be, recorded nowhere. Campaigns on it do not count
    * as shown, and each `impression_id` is `preview`.
    */
-  record?: boolean;
+  record?: boolean | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listConsentLayers` answers; what is left out is not sent. */
 export interface ListConsentLayersParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listConsents` answers; what is left out is not sent. */
 export interface ListConsentsParams {
   /** What the users have said last; `granted` where it is left out. */
-  status?: ConsentFilter;
+  status?: ConsentFilter | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listSegments` answers; what is left out is not sent. */
 export interface ListSegmentsParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listSegmentChanges` answers; what is left out is not sent. */
@@ -2488,72 +2488,72 @@ export interface ListSegmentChangesParams {
    * The `cursor` of the page before, or the `changes_cursor` of the members; without it, from the
    * oldest that is told, or the newest.
    */
-  after?: string;
+  after?: string | undefined;
   /** `asc` is the order of the log; `desc` begins with the newest. */
-  order?: Order;
+  order?: Order | undefined;
   /**
    * Up to so many seconds the answer is held back until there is a change, in their order alone.
    * Such requests share the places of those that wait for events.
    */
-  wait?: number;
+  wait?: number | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
 }
 
 /** Narrows what `listSegmentMembers` answers; what is left out is not sent. */
 export interface ListSegmentMembersParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listSegmentSizes` answers; what is left out is not sent. */
 export interface ListSegmentSizesParams {
   /** The day that holds this time is the first. */
-  from?: string;
+  from?: string | undefined;
   /** The day that holds this time is the last; today without it. */
-  to?: string;
+  to?: string | undefined;
 }
 
 /** Narrows what `listClusteringRuns` answers; what is left out is not sent. */
 export interface ListClusteringRunsParams {
   /** Only those of this status. */
-  status?: RunStatus;
+  status?: RunStatus | undefined;
   /** Only the runs of this layer. */
-  consent_layer_id?: string;
+  consent_layer_id?: string | undefined;
   /**
    * Only the runs that were kept to this segment; where it is left out, only those that were kept
    * to none.
    */
-  segment_id?: string;
+  segment_id?: string | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listClusters` answers; what is left out is not sent. */
 export interface ListClustersParams {
   /** Only the clusters of this layer. */
-  consent_layer_id?: string;
+  consent_layer_id?: string | undefined;
   /**
    * Only the clusters of runs that were kept to this segment; where it is left out, only those of
    * whole layers.
    */
-  segment_id?: string;
+  segment_id?: string | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listClusterDrift` answers; what is left out is not sent. */
 export interface ListClusterDriftParams {
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listClusterMembers` answers; what is left out is not sent. */
@@ -2562,53 +2562,53 @@ export interface ListClusterMembersParams {
    * Only members whom a [rule](/docs/rules) names, which may read the traits of the cluster's
    * layer, `granted`, and `in_cluster` and `in_segment` of that layer alone.
    */
-  filter?: string;
+  filter?: string | undefined;
   /**
    * Only who is in this segment, too, 503 `segment_building` while it has no members yet. Its rule
    * may read the traits of the cluster's layer alone.
    */
-  segment_id?: string;
+  segment_id?: string | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listHistory` answers; what is left out is not sent. */
 export interface ListHistoryParams {
   /** Only events of this stream. */
-  stream?: string;
+  stream?: string | undefined;
   /** Such as `end_user.created`. */
-  type?: string;
+  type?: string | undefined;
   /** A member, an API key, or `policy:` and its name. */
-  actor?: string;
+  actor?: string | undefined;
   /** Recorded at this time or later. */
-  from?: string;
+  from?: string | undefined;
   /** Recorded before this time. */
-  to?: string;
+  to?: string | undefined;
   /** Only events with a higher ordinal. */
-  after?: number;
+  after?: number | undefined;
   /**
    * `open` adds what is sealed, opened, and takes the scope `admin`; what was erased is named in
    * `erased`.
    */
-  personal?: "sealed" | "open";
+  personal?: "sealed" | "open" | undefined;
   /** `false` leaves `data` of each event empty, which may be large: for lists that do not show it. */
-  data?: boolean;
+  data?: boolean | undefined;
   /** `asc` is the order of the log; `desc` begins with the newest. */
-  order?: Order;
+  order?: Order | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `proveHistory` answers; what is left out is not sent. */
 export interface ProveHistoryParams {
   /** The event to prove, by its `ordinal`. */
-  ordinal?: number;
+  ordinal?: number | undefined;
   /** The size of an earlier head. */
-  from_size?: number;
+  from_size?: number | undefined;
 }
 
 /** Narrows what `getHistoryState` answers; what is left out is not sent. */
@@ -2619,50 +2619,50 @@ export interface GetHistoryStateParams {
    */
   at: string;
   /** Only these. */
-  kind?: StateKind;
+  kind?: StateKind | undefined;
   /**
    * Only this user, named as everywhere; `kind` is `users` or left out. Of a moment before the user
    * was added the list is empty.
    */
-  user_id?: string;
+  user_id?: string | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `listCampaigns` answers; what is left out is not sent. */
 export interface ListCampaignsParams {
   /** Only those of this status. */
-  status?: CampaignStatus;
+  status?: CampaignStatus | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `getCampaignAnalytics` answers; what is left out is not sent. */
 export interface GetCampaignAnalyticsParams {
   /** What the series is divided by. */
-  interval?: "hour" | "day" | "week" | "month";
+  interval?: "hour" | "day" | "week" | "month" | undefined;
   /** Where days begin, by its name in the IANA database. Weeks begin on Monday. */
-  timezone?: string;
+  timezone?: string | undefined;
 }
 
 /** Narrows what `listRequests` answers; what is left out is not sent. */
 export interface ListRequestsParams {
   /** Only those with this status, such as `404`, or of this class, such as `5xx`. */
-  status?: string;
+  status?: string | undefined;
   /** Only those of this method. */
-  method?: RequestMethod;
+  method?: RequestMethod | undefined;
   /** Only those of this path of the contract, such as `/api/v1/users/{user_id}`. */
-  route?: string;
+  route?: string | undefined;
   /** Only those with a token of this API key, `key_…`. */
-  key_id?: string;
+  key_id?: string | undefined;
   /** How many a page holds at most; fewer where they are large. */
-  limit?: number;
+  limit?: number | undefined;
   /** The `next_cursor` of the page before. */
-  cursor?: string;
+  cursor?: string | undefined;
 }
 
 /** Narrows what `getStatistics` answers; what is left out is not sent. */
@@ -2670,11 +2670,11 @@ export interface GetStatisticsParams {
   /** What is counted. */
   metric: StatisticMetric;
   /** What the series is divided by. */
-  interval?: StatisticInterval;
+  interval?: StatisticInterval | undefined;
   /** The interval that holds this time is the first. Without it there are 30 days, or 48 hours. */
-  from?: string;
+  from?: string | undefined;
   /** The interval that holds this time is the last; now without it. */
-  to?: string;
+  to?: string | undefined;
   /** Where days begin, by its name in the IANA database. */
-  timezone?: string;
+  timezone?: string | undefined;
 }

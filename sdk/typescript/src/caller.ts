@@ -23,31 +23,31 @@ export interface CallOptions {
    * Names a POST, so that it takes effect once however often it is called. Without it the SDK makes one
    * for each call, which all repetitions of that call carry.
    */
-  idempotencyKey?: string;
+  idempotencyKey?: string | undefined;
   /** Refuses the change where the object is no longer what this ETag says. */
-  ifMatch?: string;
+  ifMatch?: string | undefined;
   /** `*` refuses a PUT where the object is there already. */
-  ifNoneMatch?: "*";
+  ifNoneMatch?: "*" | undefined;
   /** Reads at once from what is there, without waiting for what was written. */
-  eventual?: boolean;
+  eventual?: boolean | undefined;
   /** Bounds this call with all its repetitions, in milliseconds. Nought lets it send nothing: it ends with a `TimeoutError`. */
-  timeoutMs?: number;
+  timeoutMs?: number | undefined;
   /** Cancels the call. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** Is told what was answered beside the body. */
-  onAnswer?: (answer: Answer) => void;
+  onAnswer?: ((answer: Answer) => void) | undefined;
 }
 
 /** What changes an import. */
 export interface ImportOptions extends CallOptions {
   /** The lines are CSV, with the names of the traits in the first. */
-  csv?: boolean;
+  csv?: boolean | undefined;
 }
 
 /** What changes an export. */
 export interface ExportOptions extends CallOptions {
   /** `open` shows what is sealed, opened; it takes the scope `admin`. */
-  personal?: "sealed" | "open";
+  personal?: "sealed" | "open" | undefined;
 }
 
 /** What an answer tells beside its body. */

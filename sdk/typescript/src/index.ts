@@ -16,22 +16,22 @@ export { version };
 
 /** How to reach the service; what is left out comes from `KINDRED_API_KEY` and `KINDRED_URL`. */
 export interface Options {
-  apiKey?: string;
+  apiKey?: string | undefined;
   /** One of a login, instead of an API key; it is not renewed. */
-  token?: string;
+  token?: string | undefined;
   /** The secret of a session, instead of an API key; its tokens are renewed. */
-  session?: string;
+  session?: string | undefined;
   /** With a session: the sandbox beside its client, `cli_…`, that its tokens are to be of. */
-  sandbox?: string;
+  sandbox?: string | undefined;
   /** https, or http to this machine. */
-  baseUrl?: string;
+  baseUrl?: string | undefined;
   /** Of a call with all its repetitions: a minute, or an hour for imports and exports, where it is left out. */
-  timeoutMs?: number;
+  timeoutMs?: number | undefined;
   /** Of one attempt; 35 s by default. */
-  attemptTimeoutMs?: number;
+  attemptTimeoutMs?: number | undefined;
   /** Of a call; 4 by default. */
-  maxRetries?: number;
-  fetch?: typeof globalThis.fetch;
+  maxRetries?: number | undefined;
+  fetch?: typeof globalThis.fetch | undefined;
 }
 
 /** Calls the API. One serves a whole process. */

@@ -11,15 +11,15 @@ export type HeadersLike = Headers | Record<string, string | string[] | undefined
 
 export interface VerifierOptions {
   /** Of the subscription, `whsec_…` or any text. What any of them has signed is accepted. */
-  secrets?: string[];
+  secrets?: string[] | undefined;
   /** Of the client, `whpk_…`, for `v1a`. */
-  publicKeys?: string[];
+  publicKeys?: string[] | undefined;
   /** `cli_…`; events of others are refused. Set it with `publicKeys`. */
-  clientId?: string;
+  clientId?: string | undefined;
   /** Seconds between the signature's time and now; 300 by default. */
-  toleranceSeconds?: number;
+  toleranceSeconds?: number | undefined;
   /** Milliseconds since 1970, for tests. */
-  now?: () => number;
+  now?: (() => number) | undefined;
 }
 
 const encoder = new TextEncoder();
