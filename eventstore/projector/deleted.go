@@ -97,7 +97,8 @@ SELECT coalesce(current_schema()::text, ''), ARRAY(
 	WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' ORDER BY c.oid)`
 	deleteSome     = `DELETE FROM %[1]s WHERE client = $1 AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE client = $1 LIMIT $2))`
 	noteDeletion   = `INSERT INTO public.deletions (client, projection) VALUES ($1, $2) ON CONFLICT DO NOTHING`
-	nextDeletion   = `SELECT client FROM public.deletions WHERE projection = $1 LIMIT 1`
+	allDeletions   = `SELECT client FROM public.deletions WHERE projection = $1`
+	nextDeletion   = allDeletions + ` LIMIT 1`
 	forgetDeletion = `DELETE FROM public.deletions WHERE client = $1 AND projection = $2`
 )
 
@@ -135,6 +136,18 @@ func forgetSome(ctx context.Context, tx pgx.Tx, client id.Client, others ...stri
 type deletions struct {
 	leader *leader
 	more   chan struct{} // of capacity 1
+}
+
+// findDeleted finds the clients that were deleted under an earlier leader and whose rows are yet to go: more
+// of them may be on its way.
+func (l *leader) findDeleted(ctx context.Context, tx pgx.Tx) error {
+	rows, _ := tx.Query(ctx, allDeletions, l.projectionID) // what it fails with, its rows end with
+	var client id.Client
+	_, err := pgx.ForEachRow(rows, []any{&client}, func() error {
+		l.over.add(client)
+		return nil
+	})
+	return err
 }
 
 // note has the rows of a client deleted later on.

@@ -198,3 +198,23 @@ func TestWhatIsRecordedOfADeletedClientIsInNoReadModel(t *testing.T) {
 	}
 	w.complete(t, acme)
 }
+
+// What was on its way may be recorded once another process leads, and has deleted the rows.
+func TestTheNextLeaderRecordsNothingOfADeletedClientEither(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	stop := background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	data, err := json.Marshal(map[string]any{"client_id": acme, "parent_id": bolt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.rename(t, acme, "goes")
+	w.passed(t, projector.ID(names{}), w.append(t, acme, "client.deleted", 1, data))
+	stop()
+	background(t, func(ctx context.Context) error { return w.runner("b").Run(ctx, names{}) })
+	testkit.Eventually(t, "the client's rows are deleted", func() bool { return w.one(t, `SELECT count(*) FROM deletions`) == 0 })
+	w.passed(t, projector.ID(names{}), w.rename(t, acme, "late"))
+	if n := w.one(t, `SELECT count(*) FROM names_2.renamings WHERE client = $1`, acme); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}

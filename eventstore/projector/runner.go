@@ -264,6 +264,9 @@ func (r *Runner) begin(ctx context.Context, p Projection, l lease) (*leader, err
 			if err := led.findKey(ctx, tx, m); err != nil {
 				return err
 			}
+			if err := led.findDeleted(ctx, tx); err != nil {
+				return err
+			}
 		}
 		if err := led.findQuarantined(ctx, tx); err != nil {
 			return err
