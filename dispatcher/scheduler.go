@@ -154,7 +154,7 @@ func (s *scheduler) allocate(kind attemptKind, now time.Time, give func(*endpoin
 	slices.SortFunc(round, func(x, y *clientShare) int {
 		return cmp.Or(cmp.Compare(x.served, y.served), cmp.Compare(x.endpoints[0].webhook, y.endpoints[0].webhook))
 	})
-	for len(round) > 0 && free > 0 {
+	for len(round) > 0 {
 		still := round[:0]
 		for _, t := range round {
 			if free == 0 {

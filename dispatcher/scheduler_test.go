@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kindred/domain/id"
+	"kindred/testkit"
 )
 
 // ready makes a scheduler on which endpoints "<client>/<n>" have endless work.
@@ -489,5 +490,75 @@ func TestWhoFailsForLongAgainIsWarnedOfAgain(t *testing.T) {
 			t.Error("not warned of once")
 		}
 		s.observe("c/0", true, 0, now)
+	}
+}
+
+// Whatever is ready, found, accepted and refused, no more is under way than a process and each of its
+// endpoints may have, and what has ended makes room for something.
+func TestNoMoreIsUnderWayThanMayBe(t *testing.T) {
+	random, now := testkit.Random(t), time.Now()
+	for range 200 {
+		budget := [attemptKinds]int{1 + random.IntN(20), 1 + random.IntN(20)}
+		most := 1 + random.IntN(8)
+		s := newScheduler(Config{FirstAttempts: budget[firstAttempt], Retries: budget[retryAttempt], PerEndpoint: most}.withDefaults())
+		var all []waiting
+		for client := range 1 + random.IntN(30) {
+			for n := range 1 + random.IntN(4) {
+				all = append(all, waiting{Webhook: id.Webhook(fmt.Sprintf("%d/%d", client, n)), Client: id.Client(fmt.Sprint(client))})
+			}
+		}
+		var underWay []claim
+		holds := func() {
+			t.Helper()
+			var used [attemptKinds]int
+			of := map[waiting]*[attemptKinds]int{}
+			for _, c := range underWay {
+				w := waiting{Webhook: c.Webhook, Client: c.Client}
+				if of[w] == nil {
+					of[w] = new([attemptKinds]int)
+				}
+				used[c.Kind]++
+				if of[w][c.Kind]++; of[w][c.Kind] > most {
+					t.Fatalf("%d attempts at one endpoint, not %d", of[w][c.Kind], most)
+				}
+			}
+			if used != s.used || used[firstAttempt] > budget[firstAttempt] || used[retryAttempt] > budget[retryAttempt] {
+				t.Fatalf("%v attempts are under way, the scheduler counts %v, and %v are the most", used, s.used, budget)
+			}
+		}
+		for range 30 {
+			for _, w := range all {
+				if random.IntN(2) == 0 {
+					s.expect(attemptKind(random.IntN(int(attemptKinds))), w, now)
+				}
+			}
+			quotas := s.quotas(now)
+			offered := everything(quotas)
+			before := underWay
+			underWay = append(slices.Clone(before), offered...)
+			holds()
+			found := slices.DeleteFunc(offered, func(claim) bool { return random.IntN(4) == 0 })
+			s.claimed(quotas, found)
+			underWay = append(slices.Clone(before), found...)
+			holds()
+			underWay = slices.DeleteFunc(underWay, func(c claim) bool {
+				ends := random.IntN(2) == 0
+				if ends {
+					s.observe(c.Webhook, random.IntN(3) == 0, time.Duration(random.IntN(2))*failsLate, now)
+					s.release(c.Kind, c.Webhook, 1)
+				}
+				return ends
+			})
+			holds()
+		}
+		for _, c := range underWay {
+			s.release(c.Kind, c.Webhook, 1)
+		}
+		underWay = nil
+		holds()
+		s.expect(firstAttempt, all[0], now)
+		if quotas := s.quotas(now); len(quotas) == 0 {
+			t.Fatal("nobody has a slot, though all are free")
+		}
 	}
 }
