@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kindred/domain/fault"
@@ -50,10 +49,7 @@ func Handler(api StrictServerInterface, o Options) http.Handler {
 		ResponseErrorHandlerFunc: e.fail,
 	}), refuse)
 	e.registerService(doc)
-	e.router.Use(e.guard)
-	e.router.NotFoundHandler = http.HandlerFunc(e.notFound)
-	e.router.MethodNotAllowedHandler = http.HandlerFunc(e.wrongMethod)
-	e.routes = must(newRoutes(e.router, e.guard))
+	e.routes = must(newRoutes(e.router, e.guard, http.HandlerFunc(e.noRoute)))
 	return e.admission(e.observe(http.HandlerFunc(e.route)))
 }
 
@@ -104,19 +100,23 @@ func (e *edge) template(escaped string) (template string) {
 // methods are those that the contract may use.
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
-// wrongMethod says which methods a path has.
-func (e *edge) wrongMethod(w http.ResponseWriter, r *http.Request) {
+// noRoute says which methods a path has, or that there is no such path.
+func (e *edge) noRoute(w http.ResponseWriter, r *http.Request) {
 	var allow []string
 	for _, method := range methods {
-		try, match := *r, mux.RouteMatch{}
+		try := *r
 		try.Method = method
-		if !e.router.Match(&try, &match) || match.MatchErr != nil {
+		if !e.routes.has(&try) {
 			continue
 		}
 		allow = append(allow, method)
 		if method == http.MethodGet && !e.records(r) {
 			allow = append(allow, http.MethodHead)
 		}
+	}
+	if len(allow) == 0 {
+		e.notFound(w, r)
+		return
 	}
 	allowed := strings.Join(append(allow, http.MethodOptions), ", ")
 	w.Header().Set("Allow", allowed)

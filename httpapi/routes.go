@@ -11,11 +11,11 @@ import (
 )
 
 // routes finds the route of a request among those with the same key. A mux.Router tries its
-// routes one after the other, each with a regular expression, and the contract has many. A
-// request that fits none of them goes to the router of all.
+// routes one after the other, each with a regular expression for which it escapes the path anew,
+// and the contract and the documentation have hundreds of them.
 type routes struct {
-	all  *mux.Router
 	near map[routeKey]*mux.Router
+	none http.Handler // answers a request that has no route
 }
 
 // routeKey is what tells most routes apart.
@@ -54,9 +54,9 @@ func fits(template, path string) bool {
 
 func newRouter() *mux.Router { return mux.NewRouter().UseEncodedPath().SkipClean(true) }
 
-// newRoutes serves the routes that all has by now.
-func newRoutes(all *mux.Router, middleware mux.MiddlewareFunc) (*routes, error) {
-	r := &routes{all: all, near: map[routeKey]*mux.Router{}}
+// newRoutes serves the routes that all has by now, and with none what has no route.
+func newRoutes(all *mux.Router, middleware mux.MiddlewareFunc, none http.Handler) (*routes, error) {
+	r := &routes{near: map[routeKey]*mux.Router{}, none: none}
 	return r, all.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		path, err := route.GetPathTemplate()
 		if err != nil {
@@ -69,12 +69,12 @@ func newRoutes(all *mux.Router, middleware mux.MiddlewareFunc) (*routes, error) 
 		for _, method := range methods {
 			key := keyOf(method, path)
 			if strings.Contains(key.begin, "{") {
-				continue
+				return fmt.Errorf("route %s: its first three segments hold a variable", route.GetName())
 			}
 			if r.near[key] == nil {
 				r.near[key] = newRouter()
 				r.near[key].Use(middleware)
-				r.near[key].NotFoundHandler = all
+				r.near[key].NotFoundHandler = none
 			}
 			r.near[key].Handle(path, route.GetHandler()).Methods(method).Name(route.GetName())
 		}
@@ -87,7 +87,13 @@ func (r *routes) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		near.ServeHTTP(w, request)
 		return
 	}
-	r.all.ServeHTTP(w, request)
+	r.none.ServeHTTP(w, request)
+}
+
+// has says whether a request has a route.
+func (r *routes) has(request *http.Request) bool {
+	near, match := r.near[keyOf(request.Method, request.URL.EscapedPath())], mux.RouteMatch{}
+	return near != nil && near.Match(request, &match) && match.MatchErr == nil
 }
 
 // ofAPI tells a path that costs something from one of the service's own pages,
