@@ -350,9 +350,26 @@ func (w *consenting) result() Consents {
 	return Consents{int(w.changed.Load()), int(w.unchanged.Load()), w.position}
 }
 
+// each changes the consents of users, so many at a time: one after the other they would all ask
+// for the ends of their streams at once, and what other clients read would wait behind these.
 func (w *consenting) each(ctx context.Context, users []id.User) error {
+	for some := range slices.Chunk(users, importLines) {
+		err := w.slice(ctx, w.Slices, w.call.Client, func() (eventstore.Position, error) {
+			err := w.eachOf(ctx, some)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.head, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *consenting) eachOf(ctx context.Context, users []id.User) error {
 	group, working := panics.WithContext(ctx)
-	group.SetLimit(w.Log.AtOnce())
+	group.SetLimit(importWorkers)
 	for _, user := range users {
 		group.Go(func() error {
 			outcome, err := w.change(working, user)
@@ -390,7 +407,7 @@ func (w *consenting) change(ctx context.Context, user id.User) (Outcome, error) 
 		}
 	}
 	call := w.call
-	call.unnoted = true
+	call.unnoted, call.sliced = true, true
 	return w.changeConsent(ctx, call, w.in, user, w.declared)
 }
 
