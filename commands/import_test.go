@@ -420,8 +420,6 @@ func TestAPlaceOfALargeChangeIsGivenBackWhateverEndsIt(t *testing.T) {
 	}
 }
 
-// A large change counts as a batch of an import does, a patch by what it makes of the user's
-// traits; an import's own changes have their place already.
 // However many users two requests change the consents of, at most 512 more have changed than can be
 // read, and those of nobody else wait.
 func TestManyConsentsAreChangedNoFurtherThanWhatCanBeRead(t *testing.T) {
@@ -458,6 +456,8 @@ func TestManyConsentsAreChangedNoFurtherThanWhatCanBeRead(t *testing.T) {
 	})
 }
 
+// A large change counts as a batch of an import does, a patch by what it makes of the user's
+// traits; an import's own changes have their place already.
 func TestLargeChangesAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
