@@ -29,6 +29,7 @@ import (
 	"kindred/eventstore/seal"
 	"kindred/eventstore/seal/epochs"
 	"kindred/eventstore/seal/pgkeys"
+	"kindred/httpapi"
 	"kindred/postgres"
 	"kindred/projections"
 	"kindred/projections/populations"
@@ -304,7 +305,7 @@ func (a *App) ready(others ...func(context.Context) error) func(context.Context)
 	})
 	return func(ctx context.Context) error {
 		if a.draining.Load() {
-			return errors.New("stopping")
+			return httpapi.ErrStopping
 		}
 		return reached(ctx)
 	}

@@ -350,9 +350,15 @@ func (w *consenting) result() Consents {
 	return Consents{int(w.changed.Load()), int(w.unchanged.Load()), w.position}
 }
 
-// each changes the consents of users, so many at a time: one after the other they would all ask
-// for the ends of their streams at once, and what other clients read would wait behind these.
+// fewConsents are changed at once, beside whatever else the client does.
+const fewConsents = 20
+
+// each changes the consents of users. Many are changed a batch at a time: one after the other they would all
+// ask for the ends of their streams at once, and what other clients read would wait behind these.
 func (w *consenting) each(ctx context.Context, users []id.User) error {
+	if len(users) <= fewConsents {
+		return w.eachOf(ctx, users)
+	}
 	for some := range slices.Chunk(users, importLines) {
 		err := w.slice(ctx, w.Slices, w.call.Client, func() (eventstore.Position, error) {
 			err := w.eachOf(ctx, some)

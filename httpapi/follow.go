@@ -24,7 +24,7 @@ const (
 	eventDeadline = 10 * time.Second // for a reader to take what was written
 )
 
-// ErrStopping ends what follows when the process does.
+// ErrStopping ends what follows when the process does, which is not ready then.
 var ErrStopping = errors.New("the process stops")
 
 // Follows are the requests that last: streams of events, and lists that wait for

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -45,7 +46,11 @@ func (e *edge) ready(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()
 		if err := e.o.Ready(ctx); err != nil {
-			e.o.Logger.WarnContext(ctx, "not ready", slog.Any("error", err))
+			level := slog.LevelWarn
+			if errors.Is(err, ErrStopping) { // as it was told to
+				level = slog.LevelInfo
+			}
+			e.o.Logger.Log(ctx, level, "not ready", slog.Any("error", err))
 			e.fail(w, r, fault.New(fault.Unavailable, "not_ready", "The service is not ready."))
 			return
 		}
