@@ -350,8 +350,10 @@ func (w *consenting) result() Consents {
 	return Consents{int(w.changed.Load()), int(w.unchanged.Load()), w.position}
 }
 
-// fewConsents are changed at once, beside whatever else the client does.
-const fewConsents = 20
+const (
+	fewConsents    = 20 // are changed beside whatever else the client does
+	consentWorkers = 64 // of one batch: each asks for the end of a stream before it appends to it
+)
 
 // each changes the consents of users. Many are changed a batch at a time: one after the other they would all
 // ask for the ends of their streams at once, and what other clients read would wait behind these.
@@ -375,7 +377,7 @@ func (w *consenting) each(ctx context.Context, users []id.User) error {
 
 func (w *consenting) eachOf(ctx context.Context, users []id.User) error {
 	group, working := panics.WithContext(ctx)
-	group.SetLimit(importWorkers)
+	group.SetLimit(consentWorkers)
 	for _, user := range users {
 		group.Go(func() error {
 			outcome, err := w.change(working, user)

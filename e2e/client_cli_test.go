@@ -277,7 +277,11 @@ func TestUsersAreImportedFromAFileAndAPipe(t *testing.T) {
 		!strings.Contains(out.String(), "/external_id") {
 		t.Errorf("%v: %s", err, &out)
 	}
-	if _, _, err := sh.run("users", "import", "people.txt"); err == nil || !strings.Contains(err.Error(), "--format") {
+	sheet := filepath.Join(t.TempDir(), "people.xlsx")
+	if err := os.WriteFile(sheet, []byte("PK\x03\x04"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := sh.run("users", "import", sheet); err == nil || !strings.Contains(err.Error(), "--format") {
 		t.Errorf("a file of another kind: %v", err)
 	}
 }
