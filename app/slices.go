@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// limit: imports | batches of imports, 512 lines or 1 MiB, consents of up to 512 of more than 20 users of a request, and changes of 32 KiB or more, that are appended and cannot be read yet | one a processor, {largeAppends} at least, half of them of a client | the import or request waits, for each {largePatience} at most
+	// limit: imports | batches of imports, 512 lines or 1 MiB, and changes of 32 KiB or more, that are appended and cannot be read yet | one a processor, {largeAppends} at least, half of them of a client | the import or request waits, for each {largePatience} at most
 	largeAppends = 2
-	// limit: imports | batches of imports, consents of many, and changes of 32 KiB or more, that wait to be appended, all clients | {importsWaiting} | 503 `busy`
+	// limit: imports | batches of imports, and changes of 32 KiB or more, that wait to be appended, all clients | {importsWaiting} | 503 `busy`
 	importsWaiting = 1_024
 	// limit: imports | batches of imports, and changes of 32 KiB or more, by which a model may be behind that no read has waited for lately; as many requests of more than 20 matches | {aheadUnread} | the import or request waits
 	aheadUnread = 40

@@ -350,34 +350,9 @@ func (w *consenting) result() Consents {
 	return Consents{int(w.changed.Load()), int(w.unchanged.Load()), w.position}
 }
 
-const (
-	fewConsents    = 20 // are changed beside whatever else the client does
-	consentWorkers = 64 // of one batch: each asks for the end of a stream before it appends to it
-)
-
-// each changes the consents of users. Many are changed a batch at a time: one after the other they would all
-// ask for the ends of their streams at once, and what other clients read would wait behind these.
 func (w *consenting) each(ctx context.Context, users []id.User) error {
-	if len(users) <= fewConsents {
-		return w.eachOf(ctx, users)
-	}
-	for some := range slices.Chunk(users, importLines) {
-		err := w.slice(ctx, w.Slices, w.call.Client, func() (eventstore.Position, error) {
-			err := w.eachOf(ctx, some)
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.head, err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *consenting) eachOf(ctx context.Context, users []id.User) error {
 	group, working := panics.WithContext(ctx)
-	group.SetLimit(consentWorkers)
+	group.SetLimit(w.Log.AtOnce())
 	for _, user := range users {
 		group.Go(func() error {
 			outcome, err := w.change(working, user)
@@ -415,7 +390,7 @@ func (w *consenting) change(ctx context.Context, user id.User) (Outcome, error) 
 		}
 	}
 	call := w.call
-	call.unnoted, call.sliced = true, true
+	call.unnoted = true
 	return w.changeConsent(ctx, call, w.in, user, w.declared)
 }
 

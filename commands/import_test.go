@@ -420,42 +420,6 @@ func TestAPlaceOfALargeChangeIsGivenBackWhateverEndsIt(t *testing.T) {
 	}
 }
 
-// However many users two requests change the consents of, at most 512 more have changed than can be
-// read, and those of nobody else wait.
-func TestManyConsentsAreChangedNoFurtherThanWhatCanBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
-		_, acme := w.client(t, "ada@example.com")
-		const batch = 512
-		var users []commands.Imported
-		var refs []commands.UserRef
-		for n := range 2 * batch {
-			users, refs = append(users, line(fmt.Sprint(n), `{}`)), append(refs, commands.UserRef(fmt.Sprint("ext:", n)))
-		}
-		testkit.Must(w.ImportUsers(t.Context(), acme, "merge", lines(users, nil)))(t)
-		shown := make(chan struct{})
-		w.Slices = placesUntil(2, shown)
-		for _, name := range []string{"A", "B"} {
-			layer := testkit.Must(w.DefineConsentLayer(t.Context(), acme, name, []string{"age"}, ""))(t)
-			go func() {
-				got, err := w.ChangeConsents(t.Context(), acme, commands.ChangeConsents{Layer: layer.ID, Grant: true, Users: refs})
-				if err != nil || got.Changed != len(refs) {
-					t.Errorf("%+v, %v", got, err)
-				}
-			}()
-		}
-		for round := 1; round <= 4; round++ {
-			synctest.Wait()
-			if n := w.count(t, "consent.granted"); n != round*batch {
-				t.Errorf("%d have changed after %d batches could be read", n, round-1)
-			}
-			shown <- struct{}{}
-		}
-		close(shown)
-		synctest.Wait()
-	})
-}
-
 // A large change counts as a batch of an import does, a patch by what it makes of the user's
 // traits; an import's own changes have their place already.
 func TestLargeChangesAppendNoFurtherThanWhatCanBeRead(t *testing.T) {
