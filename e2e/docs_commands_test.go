@@ -24,7 +24,7 @@ var notRun = map[string]string{
 	"go build -o bin/testpg ./scripts/testpg": "it runs these tests",
 	"SECRET='whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==' PORT=9000 python3 receiver.py":                            "it serves until it is interrupted; the test runs the receiver itself",
 	`kindred keys snapshot --to keys.age --recipient age1… -- pg_dump -Fc -f kindred.dump "$KINDRED_DATABASE_URL"`: "it needs an age identity of the reader's; keys snapshot has tests of its own",
-	"createdb restored && pg_restore -d restored kindred.dump":                                                     "it needs the dump of the block before; keys restore has tests of its own",
+	"createdb --encoding=UTF8 --template=template0 restored && pg_restore -d restored kindred.dump":                "it needs the dump of the block before; keys restore has tests of its own",
 	"export KINDRED_URL=http://127.0.0.1:8080 KINDRED_API_KEY=kin_live_…":                                          "it needs a key of the reader's",
 	"cd my-app && npm install --save-dev typescript @types/node":                                                   "it installs packages; sdk/conformance compiles and runs the module in the same way",
 	"new/kindred migrate": "it needs two releases",
