@@ -122,10 +122,11 @@ func formatOf(ctx context.Context, name string, lines io.Reader) (format string,
 	if err != nil {
 		return "", nil, err
 	}
-	if file, ok := lines.(io.Seeker); ok {
+	file, again := lines.(io.Seeker)
+	if again {
 		_, err = file.Seek(0, io.SeekStart)
 	}
-	if _, ok := lines.(io.Seeker); !ok || err != nil { // a pipe
+	if !again || err != nil { // a pipe
 		lines = io.MultiReader(bytes.NewReader(first), lines)
 	}
 	begins := bytes.TrimLeft(bytes.TrimPrefix(first, []byte("\ufeff")), " \t\r\n")

@@ -87,9 +87,10 @@ func (e *edge) report(r *http.Request, rec *recorder, x *exchange, took time.Dur
 	case x.service != "":
 		route, level = x.service, slog.LevelDebug
 	}
+	// A 503 is a refusal, of which a client may have as many as it asks for: fail tells of the trouble behind it.
 	if status == http.StatusInternalServerError {
 		level = slog.LevelError
-	} // a 503 is a refusal, of which a client may have as many as it asks for: fail tells of the trouble behind it
+	}
 	e.metrics.duration.WithLabelValues(method(r.Method), route, strconv.Itoa(status)).Observe(took.Seconds())
 	if x.span != nil {
 		endSpan(x.span, method(r.Method), route, status)

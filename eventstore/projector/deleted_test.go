@@ -1,7 +1,6 @@
 package projector_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -64,7 +63,8 @@ func TestADeletedClientsRowsGoInSlices(t *testing.T) {
 func TestADeletionWaitsForAWriterAtTheRowThatBothLockFirst(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	runner, logged := w.runner("a"), bytes.Buffer{}
+	var logged syncBuffer
+	runner := w.runner("a")
 	runner.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	stop := background(t, func(ctx context.Context) error { return runner.Run(ctx, names{}) })
 	w.passed(t, projector.ID(names{}), w.rename(t, bolt, "stays"))
@@ -91,8 +91,9 @@ func TestADeletionWaitsForAWriterAtTheRowThatBothLockFirst(t *testing.T) {
 	testkit.Eventually(t, "the rows are deleted", func() bool {
 		return w.one(t, `SELECT count(*) FROM names_2.owners`) == 0 && w.one(t, `SELECT count(*) FROM names_2.details`) == 0
 	})
-	if stop(); logged.Len() > 0 {
-		t.Errorf("the deletion: %s", &logged)
+	stop()
+	if text := logged.String(); text != "" {
+		t.Errorf("the deletion: %s", text)
 	}
 }
 

@@ -251,23 +251,21 @@ func (l *Log) List(ctx context.Context, client id.Client, f Filter, below Place,
 		looked = limit + 1
 	}
 	a, took, passes, last := httpapi.Answered{Client: client}, int64(0), false, false
-	rows, err := l.Reads.Query(ctx, listRequests, string(client), below.At, string(below.ID), from, looked,
-		f.Least, f.Most, f.Method, f.Route, string(f.Key), limit+1)
-	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&a.At, (*string)(&a.ID), &a.Method, &a.Route, &a.Status, &took, (*string)(&a.Key), &passes, &last}, func() error {
-			a.Duration = time.Duration(took) * time.Microsecond
-			switch {
-			case passes && len(found) == limit:
-				more = &Place{found[limit-1].At, found[limit-1].ID}
-			case passes:
-				found = append(found, a)
-			}
-			if last && more == nil {
-				more = &Place{a.At, a.ID}
-			}
-			return nil
-		})
-	}
+	rows, _ := l.Reads.Query(ctx, listRequests, string(client), below.At, string(below.ID), from, looked,
+		f.Least, f.Most, f.Method, f.Route, string(f.Key), limit+1) // what it fails with, its rows end with
+	_, err = pgx.ForEachRow(rows, []any{&a.At, (*string)(&a.ID), &a.Method, &a.Route, &a.Status, &took, (*string)(&a.Key), &passes, &last}, func() error {
+		a.Duration = time.Duration(took) * time.Microsecond
+		switch {
+		case passes && len(found) == limit:
+			more = &Place{found[limit-1].At, found[limit-1].ID}
+		case passes:
+			found = append(found, a)
+		}
+		if last && more == nil {
+			more = &Place{a.At, a.ID}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list requests: %w", err)
 	}
