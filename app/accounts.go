@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"kindred/commands"
@@ -73,11 +72,8 @@ type keyLookup struct {
 
 func (l keyLookup) ByHash(ctx context.Context, hash [32]byte) (auth.KeyRecord, error) {
 	key, err := l.model.ByHash(ctx, hash, l.log.Store.Head)
-	if err == nil {
-		_, err = l.log.AheadOf(ctx, key.Client)
-	}
-	if errors.Is(err, eventstore.ErrDeleted) {
-		key.Revoked, err = true, nil
+	if err == nil && !key.Revoked {
+		key.Revoked, err = l.log.IsDeleted(ctx, key.Client)
 	}
 	return auth.KeyRecord{
 		Key: key.ID, Client: key.Client, IssuedBy: key.IssuedBy, Scopes: key.Scopes, Implied: key.Implied,

@@ -134,6 +134,63 @@ func (c *Commands) reserveSlug(ctx context.Context, call Call, slug string, h do
 	return "", "", fault.New(fault.Conflict, "slug_exists", "No free slug was found for this company name. Choose another name.")
 }
 
+// EndClient ends a client that is no sandbox: its tokens are void, its sandboxes are deleted,
+// the addresses of its members and its slug are free, and at last the keys of everything in
+// it are destroyed. Doing it twice does no more; what a crash leaves is driven on by a policy.
+// Faults: busy, catching_up, client_unknown, idempotency_key_reused, not_in_sandbox, quarantined, stale.
+func (c *Commands) EndClient(ctx context.Context, call Call) (Outcome, error) {
+	call = call.unconditional()
+	ended, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false, c.client(),
+		func(client *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) { return client.Delete() })
+	if err != nil {
+		return Outcome{}, err
+	}
+	last := ended.History[len(ended.History)-1]
+	call.Causation = last.ID
+	if err := c.Revoked(ctx, call.Client, id.Everyone(call.Client), last.RecordedAt); err != nil {
+		return Outcome{}, err
+	}
+	there, err := latest[domain.Sandboxes](ctx, c, eventstore.SandboxesStream(call.Client))
+	if err != nil {
+		return Outcome{}, err
+	}
+	for _, one := range there.Standing {
+		if _, err := c.EndSandbox(ctx, call, one.Sandbox); err != nil {
+			return Outcome{}, fmt.Errorf("end %s: %w", one.Sandbox, err)
+		}
+	}
+	if err := c.releaseAll(ctx, call, fold[domain.Client](ended.History).Slug); err != nil {
+		return Outcome{}, err
+	}
+	if err := c.Log.Vault.DestroyClient(ctx, call.Client); err != nil {
+		return Outcome{}, fmt.Errorf("after %s: %w", ended.Position, err)
+	}
+	return ended, nil
+}
+
+// releaseAll gives back what a client that was deleted has claimed: its slug, and the address
+// of each member, of whom one may have been removed just before.
+func (c *Commands) releaseAll(ctx context.Context, call Call, slug string) error {
+	claim, err := c.claim(ctx, eventstore.SlugClaim, slug)
+	if err != nil {
+		return err
+	}
+	if err := c.release(ctx, call, claim, domain.Holder{Client: call.Client}); err != nil {
+		return err
+	}
+	for r, err := range c.Log.Backward(ctx, eventstore.ClientStream(call.Client), eventstore.End, longPage) {
+		if err != nil {
+			return err
+		}
+		if added, ok := r.Event.(event.MemberAdded); ok {
+			if err := c.releaseEmail(ctx, call, added.Member, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // client reads a client's stream as far back as needed.
 func (c *Commands) client() load { return c.backTo(statePage, isSnapshot) }
 

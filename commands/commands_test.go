@@ -18,6 +18,7 @@ import (
 
 	"kindred/commands"
 	"kindred/domain"
+	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -591,6 +592,28 @@ func TestAKeyIsMadeAsItsSandboxIsDeleted(t *testing.T) {
 			}
 	}, func(err error) bool {
 		return err == nil || fault.As(err) == nil && errors.Is(err, eventstore.ErrDeleted)
+	})
+}
+
+// Another process deletes a client at each moment at which a sandbox is made beside it.
+func TestASandboxIsMadeAsItsClientIsDeleted(t *testing.T) {
+	var w *fixture
+	atEachRead(t, func(f *fixture, call commands.Call) (func(*commands.Commands) error, func() error) {
+		w = f
+		return func(c *commands.Commands) error {
+				_, err := c.CreateSandbox(t.Context(), call, "ci", 0)
+				return err
+			}, func() error {
+				_, err := w.EndClient(t.Context(), call)
+				return err
+			}
+	}, func(err error) bool {
+		for _, r := range w.records(t) {
+			if added, ok := r.Event.(event.SandboxAdded); ok && !testkit.Must(w.log.IsDeleted(t.Context(), added.Sandbox))(t) {
+				t.Errorf("%s is left of a client that was deleted", added.Sandbox)
+			}
+		}
+		return err == nil
 	})
 }
 

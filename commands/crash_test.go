@@ -94,6 +94,14 @@ func (k mortalKeys) Destroy(ctx context.Context, client id.Client, subject strin
 	return k.life.step(func() error { return k.Keys.Destroy(ctx, client, subject) })
 }
 
+func (k mortalKeys) DestroyClient(ctx context.Context, client id.Client) (more bool, err error) {
+	err = k.life.step(func() (err error) {
+		more, err = k.Keys.DestroyClient(ctx, client)
+		return err
+	})
+	return more, err
+}
+
 // everyDeath runs a story once for each moment at which its command can die.
 // The story prepares a fixture and returns the command, and what must be true
 // once the policies have run.
@@ -243,6 +251,43 @@ func TestACrashedRemovalIsFinished(t *testing.T) {
 			}
 			if again, err := w.AddMember(t.Context(), call, in); err != nil || again.Member == bob.Member {
 				t.Errorf("adding the same address anew gives %s, %v", again.Member, err)
+			}
+		}
+	})
+}
+
+func TestACrashedDeletionOfAClientIsFinished(t *testing.T) {
+	everyDeath(t, func(t *testing.T, w *fixture) (func(*commands.Commands) error, func(bool)) {
+		t.Helper()
+		ada, call := w.client(t, "ada@example.com")
+		bob := testkit.Must(w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer", Password: "secret"}))(t)
+		testkit.Must(w.CreateUser(t.Context(), call, "u1", []byte(`{"city":"Bern"}`)))(t)
+		sandbox := testkit.Must(w.CreateSandbox(t.Context(), call, "ci", 0))(t)
+		command := func(c *commands.Commands) error {
+			_, err := c.EndClient(t.Context(), commands.Call{Client: ada.Client, Actor: "operator"})
+			return err
+		}
+		return command, func(acknowledged bool) {
+			deleted := testkit.Must(w.log.IsDeleted(t.Context(), ada.Client))(t)
+			if acknowledged && !deleted {
+				t.Error("it was acknowledged, but the client is there")
+			}
+			for _, member := range []commands.Account{ada, bob} {
+				if _, err := w.AccountByMember(t.Context(), ada.Client, member.Member); fault.Is(err, "account_unknown") != deleted || !deleted && err != nil {
+					t.Errorf("deleted: %t, but %s is found: %v", deleted, member.Email, err)
+				}
+			}
+			if gone := testkit.Must(w.log.IsDeleted(t.Context(), sandbox.Sandbox))(t); gone != deleted {
+				t.Errorf("deleted: %t, its sandbox: %t", deleted, gone)
+			}
+			again, err := w.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: ada.Email, Password: "secret", CompanyName: "Acme"})
+			if !deleted {
+				wantFault(t, err, "email_exists")
+			} else if err != nil || again.ClientSlug != ada.ClientSlug {
+				t.Errorf("signing up again gives the slug %q, %v", again.ClientSlug, err)
+			}
+			if _, err := w.AddMember(t.Context(), call, commands.AddMember{Email: "eve@example.com", Role: "viewer"}); fault.Is(err, "client_unknown") != deleted {
+				t.Errorf("deleted: %t, adding somebody: %v", deleted, err)
 			}
 		}
 	})

@@ -269,6 +269,14 @@ func (w *fixture) driveOn(t *testing.T) {
 			err = w.ForgetUser(t.Context(), r.Client, e.User)
 		case event.MemberRemoved:
 			err = w.ForgetMember(t.Context(), commands.Call{Client: r.Client, Actor: "policy:forget"}, e)
+		case event.SandboxAdded:
+			err = w.OpenSandbox(t.Context(), commands.Call{Client: r.Client, Actor: "policy:forget"}, event.SandboxStanding{Sandbox: e.Sandbox, Name: e.Name})
+		case event.ClientDeleted:
+			if e.Parent == "" {
+				_, err = w.EndClient(t.Context(), commands.Call{Client: e.Client, Actor: "policy:forget"})
+			} else {
+				_, err = w.EndSandbox(t.Context(), commands.Call{Client: e.Parent, Actor: "policy:forget"}, e.Client)
+			}
 		}
 		if err != nil {
 			t.Fatalf("forget after %s: %v", r.Type, err)
@@ -314,7 +322,9 @@ func (w *fixture) check(t *testing.T) {
 			if client.Abandoned {
 				t.Errorf("%s was signed up and abandoned", r.Client)
 			}
-			w.hold(t, held, "slug", e.Slug, domain.Holder{Client: e.Client})
+			if client.Lives() {
+				w.hold(t, held, "slug", e.Slug, domain.Holder{Client: e.Client})
+			}
 		case event.MemberAdded:
 			email, err := w.log.Open(t.Context(), r, "email")
 			if client.Member(e.Member) == nil {
@@ -330,6 +340,7 @@ func (w *fixture) check(t *testing.T) {
 		case event.EndUserCreated:
 			last := testkit.Must(w.log.ReadBack(t.Context(), r.Stream, eventstore.End, 1))(t)
 			_, erased := last[0].Event.(event.EndUserErased)
+			erased = erased || client.Deleted
 			if _, err := w.log.Open(t.Context(), r, "traits"); erased != errors.Is(err, seal.ErrErased) {
 				t.Errorf("%s: erased is %t, but reading its traits says %v", e.User, erased, err)
 			}

@@ -3,6 +3,7 @@ package commands_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"kindred/commands"
 	"kindred/domain/fault"
 	"kindred/eventstore"
+	"kindred/eventstore/seal"
 	"kindred/testkit"
 )
 
@@ -182,5 +184,54 @@ func TestNoOrderOfTwoDeletionsRefusesOne(t *testing.T) {
 		if n := w.count(t, "client.deleted"); n != 1 {
 			t.Errorf("order %d: deleted %d times", seed, n)
 		}
+	}
+}
+
+// A client is deleted by two at once, while others add to it and want what it has.
+func TestNoOrderOfADeletionAndOtherCommandsLosesAnAddress(t *testing.T) {
+	orders := uint64(200)
+	if testing.Short() {
+		orders = 50
+	}
+	for seed := range orders {
+		t.Run(fmt.Sprintf("order %d", seed), func(t *testing.T) {
+			w := newFixture(t)
+			ada, call := w.client(t, "ada@example.com")
+			bob := testkit.Must(w.AddMember(t.Context(), call, commands.AddMember{Email: "bob@example.com", Role: "viewer"}))(t)
+			allow := func(err error, codes ...string) {
+				t.Helper()
+				f := fault.As(err)
+				if err != nil && !errors.Is(err, eventstore.ErrDeleted) && !errors.Is(err, seal.ErrErased) && (f == nil || !slices.Contains(codes, f.Code)) {
+					t.Error(err)
+				}
+			}
+			deletes := func(c *commands.Commands) {
+				_, err := c.EndClient(t.Context(), commands.Call{Client: ada.Client, Actor: "operator"})
+				allow(err, "busy")
+			}
+			interleave(w, seed, []func(*commands.Commands){
+				deletes, deletes,
+				func(c *commands.Commands) {
+					_, err := c.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "eve@example.com", CompanyName: "Acme"})
+					allow(err, "email_exists", "sign_up_again", "busy")
+				},
+				func(c *commands.Commands) {
+					_, err := c.AddMember(t.Context(), call, commands.AddMember{Email: "eve@example.com", Role: "viewer"})
+					allow(err, "email_exists", "client_unknown", "add_again", "busy")
+				},
+				func(c *commands.Commands) {
+					_, err := c.RemoveMember(t.Context(), call, bob.Member)
+					allow(err, "member_unknown", "busy")
+				},
+				func(c *commands.Commands) {
+					allow(w.sweep(t.Context(), c))
+				},
+			})
+			w.driveOn(t)
+			w.check(t)
+			if n := w.count(t, "client.deleted"); n != 1 || !testkit.Must(w.log.IsDeleted(t.Context(), ada.Client))(t) {
+				t.Errorf("deleted %d times, or something of the client came after that", n)
+			}
+		})
 	}
 }

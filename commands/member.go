@@ -121,14 +121,20 @@ func (c *Commands) ForgetMember(ctx context.Context, call Call, removed event.Me
 	if err != nil {
 		return err
 	}
-	email, _, err := c.memberSecrets(ctx, added)
+	return c.releaseEmail(ctx, call, member, added)
+}
+
+// releaseEmail frees the address of a member who is gone, as it was sealed when the member was
+// added, and destroys the key that sealed it. Doing it twice does no more.
+func (c *Commands) releaseEmail(ctx context.Context, call Call, member id.Member, added eventstore.Recorded) error {
+	email, err := c.open(ctx, added, "email")
 	switch {
 	case errors.Is(err, seal.ErrErased):
 		return nil
 	case err != nil:
 		return err
 	}
-	claim, err := c.claim(ctx, eventstore.EmailClaim, domain.EmailKey(email))
+	claim, err := c.claim(ctx, eventstore.EmailClaim, domain.EmailKey(string(email)))
 	if err != nil {
 		return err
 	}

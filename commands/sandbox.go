@@ -52,6 +52,10 @@ func (c *Commands) OpenSandbox(ctx context.Context, call Call, of event.SandboxS
 	if err != nil {
 		return err
 	}
+	if parent.Deleted { // meanwhile
+		_, err := c.EndSandbox(ctx, call, of.Sandbox)
+		return err
+	}
 	call.Client, call.Causation = of.Sandbox, "" // no history names what is in another
 	_, err = execute[domain.Client](ctx, c, call.unconditional(), eventstore.ClientStream(of.Sandbox), true, c.client(),
 		func(client *domain.Client, _ []eventstore.Recorded) ([]event.Event, error) {

@@ -38,6 +38,7 @@ type Client struct {
 	Slug      string
 	Settings  event.Settings
 	Abandoned bool // it was never signed up, and cannot be any more
+	Deleted   bool // and has no members any more
 
 	members map[id.Member]*Member
 	barred  map[id.Member]bool // since the last snapshot
@@ -53,6 +54,8 @@ func (c *Client) Apply(e event.Event) {
 		c.open(e.Client, e.Name, e.Slug)
 	case event.ClientAbandoned:
 		c.Abandoned = true
+	case event.ClientDeleted:
+		c.Deleted, c.members = true, map[id.Member]*Member{}
 	case event.ClientRenamed:
 		c.Name = e.Name
 	case event.ClientSettingsChanged:
@@ -198,10 +201,28 @@ func (c *Client) Change(name *string, change SettingsChange) ([]event.Event, err
 }
 
 func (c *Client) exists() error {
-	if c.ID == "" {
+	if !c.Lives() {
 		return fault.UnknownClient()
 	}
 	return nil
+}
+
+// Lives says whether the client was signed up, or opened, and not deleted since.
+func (c *Client) Lives() bool { return c.ID != "" && !c.Deleted }
+
+// Delete ends the client, of which a sandbox is none. Doing it twice adds nothing.
+// Faults: client_unknown, not_in_sandbox.
+func (c *Client) Delete() ([]event.Event, error) {
+	if c.Deleted {
+		return nil, nil
+	}
+	if err := c.exists(); err != nil {
+		return nil, err
+	}
+	if err := c.hasMembers(); err != nil {
+		return nil, err
+	}
+	return []event.Event{event.ClientDeleted{Client: c.ID}}, nil
 }
 
 // CheckName refuses a name in which nobody sees anything, or too much; pointer says where in

@@ -81,7 +81,7 @@ func (c *Client) RemoveMember(actor, member id.Member, kept ...id.Key) ([]event.
 
 // AbandonMember bars a member who was reserved an address but never added.
 func (c *Client) AbandonMember(member id.Member) []event.Event {
-	if c.ID == "" || c.members[member] != nil || c.barred[member] {
+	if !c.Lives() || c.members[member] != nil || c.barred[member] {
 		return nil
 	}
 	return []event.Event{event.MemberAbandoned{Member: member}}

@@ -270,6 +270,26 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	}
 	wantProblem(t, http.StatusNotFound, "sandbox_unknown", owner.sendTo("DELETE", "/sandboxes/"+string(made.ID), nil))
 
+	wantNothingLeft(t, db, made.ID)
+	if got := each[httpapi.User](t, live.account, "/api/v1/users", 10); len(got) != 4 {
+		t.Errorf("of the client beside it are left %d users", len(got))
+	}
+	live.match("ann", "bob")
+	if out, err := tool(t, first.Config, "projections", "verify"); err != nil {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
+// wantNothingLeft waits until the keys and the rows of a client that was deleted are gone.
+func wantNothingLeft(t *testing.T, db *pgx.Conn, client httpapi.ClientID) {
+	t.Helper()
+	count := func(sql string) (n int) {
+		t.Helper()
+		if err := db.QueryRow(t.Context(), sql, string(client)).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
 	if n := count(`SELECT count(*) FROM subject_keys WHERE client = $1 AND wrapped IS NOT NULL`); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}
@@ -286,13 +306,6 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 		}
 		return left == 0
 	})
-	if got := each[httpapi.User](t, live.account, "/api/v1/users", 10); len(got) != 4 {
-		t.Errorf("of the client beside it are left %d users", len(got))
-	}
-	live.match("ann", "bob")
-	if out, err := tool(t, first.Config, "projections", "verify"); err != nil {
-		t.Errorf("%v %s", err, out)
-	}
 }
 
 // What is on its way as the sandbox is deleted, by several at once, is made and destroyed with it, or refused.

@@ -26,7 +26,22 @@ func (l *Log) ClockOf(ctx context.Context, client id.Client) (now time.Time, ahe
 	return l.Now().Add(ahead).UTC().Truncate(time.Microsecond), ahead, err
 }
 
-// AheadOf is how far a client's clock is ahead of the machine's.
+// IsDeleted says whether a client was deleted. The log itself is asked, as by TimeOf.
+func (l *Log) IsDeleted(ctx context.Context, client id.Client) (bool, error) {
+	stream := ClientStream(client)
+	if client.Sandbox() {
+		stream = SandboxStream(client)
+	}
+	last, err := l.ReadBack(ctx, stream, End, 1)
+	if err != nil || len(last) == 0 {
+		return false, err
+	}
+	_, deleted := last[0].Event.(event.ClientDeleted)
+	return deleted, nil
+}
+
+// AheadOf is how far a client's clock is ahead of the machine's. It fails with ErrDeleted as
+// TimeOf does.
 func (l *Log) AheadOf(ctx context.Context, client id.Client) (time.Duration, error) {
 	if !client.Sandbox() {
 		return 0, nil

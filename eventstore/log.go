@@ -239,8 +239,8 @@ type Entry struct {
 func (l *Log) AppendEntries(ctx context.Context, end StreamVersion, entries []Entry) ([]Recorded, error) {
 	recorded, err := l.append(ctx, end, entries)
 	if errors.Is(err, seal.ErrErased) { // as all keys are of a client that was deleted meanwhile
-		if _, deleted := l.AheadOf(ctx, entries[0].Origin.Client); deleted != nil {
-			err = deleted
+		if deleted, failed := l.IsDeleted(ctx, entries[0].Origin.Client); deleted || failed != nil {
+			err = cmp.Or(failed, ErrDeleted)
 		}
 	}
 	if err != nil {

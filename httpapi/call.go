@@ -34,12 +34,9 @@ func (p Principal) Actor() string {
 }
 
 // Subjects are what the principal's token goes with, when it is revoked: a token of an API
-// key ends with the key, not with the member that made the key. All of a sandbox end with it.
+// key ends with the key, not with the member that made the key. All of a client end with it.
 func (p Principal) Subjects() []string {
-	subjects := make([]string, 0, 4)
-	if p.Client.Sandbox() {
-		subjects = append(subjects, id.Everyone(p.Client))
-	}
+	subjects := append(make([]string, 0, 4), id.Everyone(p.Client))
 	if p.Key != "" {
 		return append(subjects, string(p.Key))
 	}

@@ -155,8 +155,8 @@ func try(ctx context.Context, work func(context.Context) (more bool, err error))
 
 // forget finishes what a crash may have cut short. Of a user, a member, a consent layer or a
 // segment that has ended it destroys the key, which sealed what is known of the person, what
-// was found out under the layer, or the segment's rule. It ends a sandbox that was deleted,
-// and opens one that was added.
+// was found out under the layer, or the segment's rule. It ends a client or a sandbox that
+// was deleted, and opens a sandbox that was added.
 func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	call := commands.Call{Client: r.Client, Actor: "policy:forget", Causation: r.ID, Trace: r.Trace()}
 	switch e := r.Event.(type) {
@@ -169,6 +169,10 @@ func (p *Policies) forget(ctx context.Context, r eventstore.Recorded) error {
 	case event.SandboxAdded:
 		return p.Commands.OpenSandbox(ctx, call, event.SandboxStanding{Sandbox: e.Sandbox, Name: e.Name, ExpiresAt: e.ExpiresAt})
 	case event.ClientDeleted:
+		if e.Parent == "" {
+			_, err := p.Commands.EndClient(ctx, call)
+			return err
+		}
 		call.Client = e.Parent
 		_, err := p.Commands.EndSandbox(ctx, call, e.Client)
 		return err

@@ -257,6 +257,37 @@ func TestADeletedSandboxGivesItsPlaceBackAfterACrash(t *testing.T) {
 	}
 }
 
+// The same of a client: its keys are destroyed, and its sandbox and the address are not left behind.
+func TestADeletedClientIsGoneAfterACrash(t *testing.T) {
+	o := newFixture(t)
+	c := o.policies.Commands
+	in := commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}
+	ada := testkit.Must(c.SignUp(t.Context(), commands.Call{}, in))(t)
+	call := commands.Call{Client: ada.Client, Member: ada.Member, Actor: string(ada.Member)}
+	made := testkit.Must(c.CreateSandbox(t.Context(), call, "ci", 0))(t)
+	died := o.process(o.store, o.keys)
+	died.Revoked = func(context.Context, id.Client, string, time.Time) error { return errDied }
+	if _, err := died.EndClient(t.Context(), call); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	last := testkit.Must(c.Log.ReadBack(t.Context(), eventstore.ClientStream(ada.Client), eventstore.End, 1))(t)
+	if !Wants(last[0].Record) {
+		t.Error("no policy wants it")
+	}
+	for range 2 {
+		if err := o.policies.forget(t.Context(), last[0]); err != nil {
+			t.Fatal(err) // the policy would stand still
+		}
+	}
+	for _, client := range []id.Client{ada.Client, made.Sandbox} {
+		deleted, err := c.Log.IsDeleted(t.Context(), client)
+		if late := c.Log.Vault.Prepare(t.Context(), client, "late"); err != nil || !deleted || !errors.Is(late, seal.ErrDeleted) {
+			t.Errorf("%s: deleted: %t, %v, and another key: %v", client, deleted, err, late)
+		}
+	}
+	testkit.Must(c.SignUp(t.Context(), commands.Call{}, in))(t)
+}
+
 func TestOnlyWhatAPolicyAnswersIsWanted(t *testing.T) {
 	wanted := 0
 	for _, r := range newFixture(t).leave(t) {

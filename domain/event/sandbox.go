@@ -8,7 +8,8 @@ import (
 
 // A client's stream of sandboxes says which stand beside it: each of its events all of
 // them, so that a reader reads one. The clock of a sandbox, and its end, stand in a
-// stream of the sandbox's own, of which the last event says all.
+// stream of the sandbox's own, of which the last event says all. The end of a client that is
+// none stands at the end of the stream of the client itself.
 type (
 	// SandboxAdded reserves a place for a sandbox beside the client.
 	SandboxAdded struct {
@@ -45,7 +46,7 @@ type (
 	ClientDeleted struct {
 		fact
 		Client id.Client `json:"client_id"`
-		Parent id.Client `json:"parent_id"`
+		Parent id.Client `json:"parent_id,omitempty"` // of a sandbox: beside which it stood
 	}
 )
 

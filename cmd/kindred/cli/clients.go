@@ -54,6 +54,31 @@ func (e environ) clientsCommand() *cobra.Command {
 		}),
 	}
 	jsonFlag(cmd, &asJSON)
+	cmd.AddCommand(e.deleteClientCommand())
+	return cmd
+}
+
+func (e environ) deleteClientCommand() *cobra.Command {
+	var slug string
+	cmd := &cobra.Command{
+		Use:   "delete CLIENT --slug SLUG",
+		Short: "Delete a client, its sandboxes and all in them, for good",
+		Long: "Delete a client, its sandboxes and all in them, for good: nobody logs in to it any more, and the keys of everything\n" +
+			"in it are destroyed. Its slug is asked for, so that a wrong id deletes nobody. Broken off, it goes on when it is run\n" +
+			"again, or by itself where kindred serves.",
+		Example: "  kindred clients delete cli_… --slug acme",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.withClient(args[0], func(ctx context.Context, f *app.App, of id.Client) error {
+				if err := f.EndClient(ctx, of, slug); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(e.out, "%s is deleted, and its keys are destroyed.\n", of)
+				return err
+			})(cmd, args)
+		},
+	}
+	required(cmd, &slug, "slug", "the client's slug, as kindred clients lists it")
 	return cmd
 }
 
