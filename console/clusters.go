@@ -276,14 +276,18 @@ func (p *page) run() error {
 	if err != nil {
 		return err
 	}
-	if run.EndedAt == nil {
+	judging := run.Quality != nil && run.Verdict == nil
+	switch {
+	case run.EndedAt == nil:
 		p.w.Header().Set("Refresh", "1")
+	case judging:
+		p.w.Header().Set("Refresh", "5") // a verdict takes seconds to minutes
 	}
 	var took time.Duration
 	if run.StartedAt != nil && run.EndedAt != nil {
 		took = run.EndedAt.Sub(*run.StartedAt)
 	}
-	data := map[string]any{"Run": run, "Took": took}
+	data := map[string]any{"Run": run, "Took": took, "Judging": judging}
 	if data["Layer"], err = there(p.api.Consent.GetLayer(p.r.Context(), run.ConsentLayerID)); err != nil {
 		return err
 	}
@@ -297,6 +301,13 @@ func (p *page) run() error {
 
 func (p *page) cancelRun() error {
 	if err := p.api.Clusters.CancelClusteringRun(p.r.Context(), p.r.PathValue("id")); err != nil {
+		return p.again(err, p.run)
+	}
+	return p.done(Path+"runs/"+url.PathEscape(p.r.PathValue("id")), "cancelled")
+}
+
+func (p *page) cancelVerdict() error {
+	if err := p.api.Clusters.CancelClusteringVerdict(p.r.Context(), p.r.PathValue("id")); err != nil {
 		return p.again(err, p.run)
 	}
 	return p.done(Path+"runs/"+url.PathEscape(p.r.PathValue("id")), "cancelled")

@@ -392,6 +392,8 @@ type golden struct {
 }
 
 func goldenPages() map[string]golden {
+	judging := run("run_1", 9)
+	judging.Verdict = nil
 	empty, viewer := base(kindred.RoleOwner, "Acme", "admin", "audit", "erase"), full("Acme").plus(base(kindred.RoleViewer, "Acme", "read"))
 	for path, answer := range full("Acme") {
 		if path != "/auth/sessions/token" {
@@ -481,7 +483,12 @@ func goldenPages() map[string]golden {
 			ID: "cam_1", Name: "Spring", Audience: kindred.AudienceSegments, BudgetMinor: 100, RemainingMinor: 100, Currency: "EUR", Status: kindred.CampaignStatusDraft, CreatedAt: ago(time.Hour),
 			Segments: &kindred.SegmentAudience{ConsentLayerID: new("lay_1"), AnyOf: []string{"seg_2"}, NoneOf: []string{"seg_3"}},
 		}}), "campaigns/cam_1", ""},
-		"clusters-kept":   {"clusters", full("Acme"), "clusters?segment=seg_2", ""},
+		"clusters-kept": {"clusters", full("Acme"), "clusters?segment=seg_2", ""},
+		"run-judging":   {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": judging}), "runs/run_1", ""},
+		"run-unjudged":  {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1": judging, "/api/v1/clustering_runs/run_1/verdict": nil}), "runs/run_1/verdict/cancel", "sent=1"},
+		"run-judged": {"run", full("Acme").plus(made{"/api/v1/clustering_runs/run_1/verdict": refusal{
+			Status: 409, Code: "run_ended", Detail: "The run has ended.",
+		}}), "runs/run_1/verdict/cancel", "sent=1"},
 		"run-retired":     {"run", full("Acme").plus(made{"/api/v1/consent_layers/lay_1": refusal{Status: 404, Code: "consent_layer_unknown"}}), "runs/run_1", ""},
 		"segment-retired": {"segment", full("Acme").plus(made{"/api/v1/segments/seg_1": kindred.Segment{ID: "seg_1", Name: "Acme", Rule: `traits.age > 30`, State: "blocked", ConsentLayerID: new("lay_1"), CreatedAt: ago(72 * time.Hour)}, "/api/v1/consent_layers/lay_1": refusal{Status: 404, Code: "consent_layer_unknown"}}), "segments/seg_1", ""},
 		"webhook-checked": {"webhook", full("Acme").plus(made{

@@ -54,6 +54,7 @@ func (s *Console) route() {
 	post("runs", (*page).startRun)
 	get("runs/{id}", (*page).run)
 	post("runs/{id}/cancel", (*page).cancelRun)
+	post("runs/{id}/verdict/cancel", (*page).cancelVerdict)
 
 	get("campaigns", (*page).campaigns)
 	post("campaigns", (*page).createCampaign)
