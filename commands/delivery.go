@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,8 +22,13 @@ func (c *Commands) EndingsRevision(ctx context.Context, client id.Client, webhoo
 // RecordEndings records how deliveries to a webhook ended on a day. A batch is
 // known by its deliveries: recorded again, it adds nothing, whatever was
 // recorded behind it. after is where its stream ended before the first try.
+// It fails with [eventstore.ErrDeleted] for a client that was deleted, whose deliveries have
+// ended with it.
 // Faults: busy.
 func (c *Commands) RecordEndings(ctx context.Context, client id.Client, day time.Time, after eventstore.Revision, ended event.DeliveriesEnded) error {
+	if deleted, err := c.Log.IsDeleted(ctx, client); deleted || err != nil {
+		return cmp.Or(err, eventstore.ErrDeleted)
+	}
 	call := Call{Client: client, Actor: "policy:endings"}
 	stream := eventstore.EndingsStream(client, ended.Webhook, day)
 	seed := []string{"deliveries.ended"}

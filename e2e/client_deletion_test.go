@@ -4,12 +4,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"kindred/httpapi"
 )
+
+var typesOf = regexp.MustCompile(`"type":"([a-z_.]+)"`)
 
 // Those who run kindred delete a client, and nothing of it is left but its log, which nobody can open.
 func TestADeletedClientIsOver(t *testing.T) {
@@ -78,15 +81,21 @@ func TestADeletedClientIsOver(t *testing.T) {
 	if out, err := tool(t, first.Config, "projections", "verify"); err != nil {
 		t.Errorf("%v %s", err, out)
 	}
-	out, err := tool(t, first.Config, "history", "export", "--client", string(owner.Client.ID))
-	export := filepath.Join(t.TempDir(), "export")
+	listed, err := tool(t, first.Config, "history", "export", "--client", string(owner.Client.ID))
+	out, export := listed, filepath.Join(t.TempDir(), "export")
 	if err == nil {
-		err = os.WriteFile(export, []byte(out), 0o600)
+		err = os.WriteFile(export, []byte(listed), 0o600)
 	}
 	if err == nil {
 		out, err = tool(t, first.Config, "history", "verify", "--jwks", first.URL+"/.well-known/audit-jwks.json", export)
 	}
 	if err != nil {
 		t.Errorf("its history: %v %s", err, out)
+	}
+	_, after, _ := strings.Cut(listed, `"type":"client.deleted"`)
+	for _, recorded := range typesOf.FindAllStringSubmatch(after, -1) {
+		if recorded[1] != "claim.released" && recorded[1] != "sandbox.removed" {
+			t.Errorf("after its end is recorded %s", recorded[1])
+		}
 	}
 }

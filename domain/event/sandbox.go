@@ -41,8 +41,8 @@ type (
 		MovedMicros int64     `json:"moved_us"` // by how much
 		AheadMicros int64     `json:"ahead_us"` // of the machine's, after all moves
 	}
-	// ClientDeleted: the client is over. Nothing is recorded of it any more but that what it
-	// had claimed is free, and the keys of everything in it are destroyed.
+	// ClientDeleted: the client is over. Nothing is recorded of it any more but what was on its
+	// way, and that what it had claimed is free. The keys of everything in it are destroyed.
 	ClientDeleted struct {
 		fact
 		Client id.Client `json:"client_id"`
