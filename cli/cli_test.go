@@ -226,6 +226,18 @@ func TestALoginIsInterruptedWhileItAsks(t *testing.T) {
 	}
 }
 
+func TestAPasswordAloneIsNoLogin(t *testing.T) {
+	for line, typed := range map[string]string{"login": "correct horse\n", "login --email ada@example.com": ""} {
+		c, _ := root(t, map[string]string{"XDG_CONFIG_HOME": t.TempDir()})
+		c.SetIn(strings.NewReader(typed))
+		c.SetArgs(strings.Fields(line))
+		err := c.Execute()
+		if err == nil || strings.Contains(err.Error(), "without --email") != (typed != "") || strings.Contains(err.Error(), "horse") {
+			t.Errorf("%s ends with %v", line, err)
+		}
+	}
+}
+
 func TestAReceiverThatSwitchesProtocolsHoldsUpNothing(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()

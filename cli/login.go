@@ -28,7 +28,8 @@ func (e environ) loginCommand() *cobra.Command {
 		Use:   "login",
 		Short: "Log in as a member, for 7 days at most, and keep the login with the profile",
 		Long: "Asks for an e-mail address and a password, opens a session, and keeps its secret in profiles.json, which you alone may read.\n" +
-			"Where standard input is no terminal, its first line is the password (and --email the address). The session ends after 12 hours without use.",
+			"Where standard input is no terminal, its first line is the password, and --email the address; without --email the address is the first line,\n" +
+			"and the password the second. The session ends after 12 hours without use.",
 		Example: "  kindred login\n  kindred login --url https://kindred.example.com --profile production\n  pass show kindred | kindred login --email ada@example.com",
 		Args:    cobra.NoArgs,
 	}, func(ctx context.Context, c *call) error { return login(ctx, c, email) })
@@ -47,12 +48,16 @@ func login(ctx context.Context, c *call, email string) error {
 		return err
 	}
 	in := &typed{from: c.InOrStdin(), to: c.errs}
-	if email == "" {
+	asked := email == ""
+	if asked {
 		if email, err = unlessInterrupted(ctx, func() (string, error) { return in.line("E-mail address: ") }); err != nil {
 			return err
 		}
 	}
 	password, err := in.hidden(ctx, "Password: ")
+	if _, shown := in.terminal(); err != nil && asked && !shown {
+		err = fmt.Errorf("%w; without --email the first line of standard input is the address, and the second the password", err)
+	}
 	if err != nil {
 		return err
 	}
