@@ -78,6 +78,7 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Use kindred, as a client:"}, &cobra.Group{ID: "operate", Title: "Operate kindred:"})
 	group(root, "use", append(client.Commands(getenv), demo.Command(getenv))...)
 	group(root, "operate", env.serveCommand(), env.migrateCommand(), env.keysCommand(), env.projectionsCommand(), env.historyCommand(), env.clientsCommand(), versionCommand())
+	root.InitDefaultCompletionCmd() // now, so that it refuses what it does not have
 	refuseUnknown(root)
 	refuseTopics(root)
 	return root
@@ -111,6 +112,7 @@ func refuseUnknown(of *cobra.Command) {
 	for _, c := range of.Commands() {
 		if c.HasSubCommands() && !c.Runnable() {
 			c.DisableFlagsInUseLine = true
+			c.Args = nil
 			c.RunE = func(c *cobra.Command, args []string) error {
 				if len(args) == 0 {
 					return c.Help()

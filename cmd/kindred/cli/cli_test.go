@@ -84,6 +84,7 @@ func TestHelpAboutNothingIsRefused(t *testing.T) {
 	t.Parallel()
 	for line, code := range map[string]int{
 		"help": 0, "help events": 0, "help users import": 0, "help nope": 2, "help users nope": 2, "nope": 1, "users nope": 1,
+		"completion": 0, "completion bash --help": 0, "completion tcsh": 1,
 	} {
 		var out bytes.Buffer
 		c := Command(func(string) string { return "" }, &out, io.Discard)
