@@ -44,6 +44,9 @@ func (e environ) projectionsCommand() *cobra.Command {
 			"It is for the time after the log was restored from a backup, when they refuse to run.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if slices.Contains(projections.Names(), args[0]) { // which [projector.Runner.Skip] knows with its version
+				return fmt.Errorf("%s is a read model, which can be rebuilt instead", args[0])
+			}
 			return e.with(func(ctx context.Context, f *app.App) error {
 				if err := f.Runner.Skip(ctx, args[0]); err != nil {
 					return err
