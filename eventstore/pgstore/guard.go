@@ -42,7 +42,7 @@ func (g *guarded) connected(server string) {
 	g.server = server
 }
 
-// errRefused: the guard does not let a request pass.
+// errRefused: the guard does not let a request pass, or what is loaded has no place in the log.
 var errRefused = errors.New("not appended")
 
 // allow asks about each client of a batch. It fails with errRefused where one of them

@@ -91,7 +91,7 @@ func (l *loading) fresh(ctx context.Context, tx pgx.Tx, records []eventstore.Rec
 	for _, r := range records {
 		raw, err := id.Bytes(r.ID)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", errRefused, err)
 		}
 		switch at := l.streams[r.Stream]; {
 		case r.Revision == at+1, r.Revision > at && r.Stream.Shared(): // an export lacks what is others'
@@ -100,7 +100,7 @@ func (l *loading) fresh(ctx context.Context, tx pgx.Tx, records []eventstore.Rec
 		case r.Revision <= at:
 			streams, revisions, ids = append(streams, string(r.Stream)), append(revisions, int64(r.Revision)), append(ids, raw)
 		default:
-			return nil, &eventstore.ConflictError{Stream: r.Stream, Expected: r.Revision - 1, Actual: at}
+			return nil, fmt.Errorf("%w: %w", errRefused, &eventstore.ConflictError{Stream: r.Stream, Expected: r.Revision - 1, Actual: at})
 		}
 	}
 	if len(streams) == 0 {
@@ -111,7 +111,7 @@ func (l *loading) fresh(ctx context.Context, tx pgx.Tx, records []eventstore.Rec
 		return nil, err
 	}
 	if same != len(streams) {
-		return nil, fmt.Errorf("%d other events stand where these belong", len(streams)-same)
+		return nil, fmt.Errorf("%w: %d other events stand where these belong", errRefused, len(streams)-same)
 	}
 	return fresh, nil
 }

@@ -51,7 +51,7 @@ func TestALoadedLogIsTheSameLog(t *testing.T) {
 	gap, other := log[5], log[0]
 	gap.Revision = 9
 	other.ID = newEvent().ID
-	if err := store.Load(t.Context(), []eventstore.Record{gap}); !errors.As(err, new(*eventstore.ConflictError)) {
+	if err := store.Load(t.Context(), []eventstore.Record{gap}); !errors.As(err, new(*eventstore.ConflictError)) || errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("a gap: %v", err)
 	}
 	claim := eventstore.Record{Stream: eventstore.ClaimStream(eventstore.EmailClaim, [32]byte{7}), Proposed: newEvent()}
@@ -63,8 +63,12 @@ func TestALoadedLogIsTheSameLog(t *testing.T) {
 		}
 	}
 	more := eventstore.Record{Stream: newStream(), Proposed: newEvent()}
-	if err := store.Load(t.Context(), []eventstore.Record{more, other}); err == nil {
-		t.Error("another event in the place of one passes")
+	if err := store.Load(t.Context(), []eventstore.Record{more, other}); err == nil || errors.Is(err, eventstore.ErrUnavailable) {
+		t.Errorf("another event in the place of one: %v", err)
+	}
+	more.ID = "no id"
+	if err := store.Load(t.Context(), []eventstore.Record{more}); err == nil || errors.Is(err, eventstore.ErrUnavailable) {
+		t.Errorf("an event without an id: %v", err)
 	}
 	all, err := store.ReadAll(t.Context(), eventstore.Start, 100)
 	if err != nil || len(all) != len(log)+3 || slices.ContainsFunc(all, func(r eventstore.Record) bool { return r.ID == more.ID }) {
