@@ -301,3 +301,29 @@ func TestThrowAwayTablesAreOfOneLeaseAlone(t *testing.T) {
 		t.Errorf("%d are left", n)
 	}
 }
+
+func TestThrowAwayTablesThatAreSlowToGoFailNothing(t *testing.T) {
+	w := newFixture(t)
+	reading, err := w.pool.Begin(t.Context()) // and so in the way of who drops them
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reading.Rollback(context.WithoutCancel(t.Context()))
+	err = w.runner("a").Scratch(t.Context(), []projector.ReadModel{names{}}, func(ctx context.Context, schema string) error {
+		_, err := reading.Exec(ctx, `TABLE `+schema+`.renamings`)
+		return err
+	})
+	if err != nil {
+		t.Errorf("its work was done: %v", err)
+	}
+	left := func() int { return w.one(t, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'scratch%'`) }
+	if left() != 1 {
+		t.Fatal("nothing was in the way")
+	}
+	if err := reading.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.runner("b").SweepScratches(t.Context()); err != nil || left() != 0 {
+		t.Errorf("%d are left: %v", left(), err)
+	}
+}

@@ -21,6 +21,8 @@ const (
 	maxScratches = 16 // throw-away schemas at once, of all processes
 	scratchWait  = 100 * time.Millisecond
 	scratchTries = 20 // waits for one of them
+
+	sweepTimeout = 20 * time.Second // of one schema, which a busy disk may take long to drop
 )
 
 // scratchPlace is what a lease is of. Each lease has a schema of its own, so that who lost
@@ -35,8 +37,8 @@ var scratchTables = `
 CREATE TABLE quarantine (LIKE public.quarantine);` + eachTable(`ALTER TABLE %I SET UNLOGGED`, `true`)
 
 // Scratch makes the empty tables of read models in a throw-away schema, and runs
-// work with its name. The schema is dropped after, also after the death of
-// this process: by the next call of Scratch or SweepScratches. The context of
+// work with its name. The schema is dropped after; where that takes long, and after the death
+// of this process, by the next call of Scratch or SweepScratches. The context of
 // work ends with the lease that keeps the schema from those. It fails
 // with ErrBusy where there are too many already, and with ErrLost where the lease ended
 // before work.
@@ -75,11 +77,15 @@ func (r *Runner) scratch(ctx context.Context, schema string, models []ReadModel,
 	if err != nil {
 		return fmt.Errorf("make throw-away tables: %w", err)
 	}
-	return errors.Join(work(ctx, schema), r.dropScratch(ctx, schema))
+	err = work(ctx, schema)
+	if dropErr := r.dropScratch(context.WithoutCancel(ctx), schema, leaseTimeout); dropErr != nil {
+		r.Logger.WarnContext(ctx, "throw-away tables stay until the next sweep", "schema", schema, "error", reason(dropErr))
+	}
+	return err
 }
 
-func (r *Runner) dropScratch(ctx context.Context, schema string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+func (r *Runner) dropScratch(ctx context.Context, schema string, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if _, err := r.Pool.Exec(ctx, `DROP SCHEMA IF EXISTS `+quote(schema)+` CASCADE`); err != nil {
 		return fmt.Errorf("drop throw-away tables: %w", err)
@@ -104,7 +110,7 @@ func (r *Runner) SweepScratches(ctx context.Context) error {
 		if !got {
 			continue // it is in use
 		}
-		if err := r.hold(ctx, l, func(ctx context.Context) error { return r.dropScratch(ctx, name) }); err != nil {
+		if err := r.hold(ctx, l, func(ctx context.Context) error { return r.dropScratch(ctx, name, sweepTimeout) }); err != nil {
 			return err
 		}
 	}
