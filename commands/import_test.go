@@ -164,27 +164,29 @@ func TestAnImportThatBreaksOffSaysSoAndKeepsWhatItApplied(t *testing.T) {
 }
 
 func TestAnImportThatWasAcceptedBringsNobodyBack(t *testing.T) {
-	w := newFixture(t)
-	_, call := w.client(t, "ada@example.com")
-	erase := func(external string) {
-		t.Helper()
-		if _, err := w.CreateUser(t.Context(), call, external, []byte(`{}`)); err != nil {
-			t.Fatal(err)
+	for _, repeats := range []bool{false, true} {
+		w := newFixture(t)
+		_, call := w.client(t, "ada@example.com")
+		erase := func(external string) {
+			t.Helper()
+			if _, err := w.CreateUser(t.Context(), call, external, []byte(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.EraseUser(t.Context(), call, commands.UserRef("ext:"+external)); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if _, err := w.EraseUser(t.Context(), call, commands.UserRef("ext:"+external)); err != nil {
-			t.Fatal(err)
+		erase("before")
+		accepted := w.accept(call)
+		if repeats { // the users whom its lines would create are the same then
+			accepted = seeded(accepted, "import", "")
 		}
-	}
-	erase("before")
-	accepted := w.accept(call)
-	var err error
-	if accepted.Accepted, err = w.store.Head(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	erase("since")
-	report, err := w.ImportUsers(t.Context(), accepted, "merge", lines([]commands.Imported{line("before", `{}`), line("since", `{}`), line("new", `{}`)}, nil))
-	if err != nil || report.Created != 2 || report.Failed != 1 || report.Errors[0].Line != 2 || report.Errors[0].Fault.Code != "erased_since" {
-		t.Errorf("%+v, %v", report, err)
+		accepted.Accepted = testkit.Must(w.store.Head(t.Context()))(t)
+		erase("since")
+		report, err := w.ImportUsers(t.Context(), accepted, "merge", lines([]commands.Imported{line("before", `{}`), line("since", `{}`), line("new", `{}`)}, nil))
+		if err != nil || report.Created != 2 || report.Failed != 1 || report.Errors[0].Line != 2 || report.Errors[0].Fault.Code != "erased_since" {
+			t.Errorf("repeats %t: %+v, %v", repeats, report, err)
+		}
 	}
 }
 
