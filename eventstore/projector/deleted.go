@@ -85,8 +85,8 @@ const (
 	// limit: models | rows of a deleted client that are deleted in one transaction | {deletedAtOnce}
 	deletedAtOnce = 5_000
 	deletionRest  = 20 * time.Millisecond // between two of those
-	// lastWrites is for how long a client that was deleted may still be written of beside the
-	// log: its tokens end within a second, and what was asked is listed a second later.
+	// lastWrites is for how long a client that was deleted may still be written of, in the log
+	// or beside it: its tokens end within a second, and what was asked is listed a second later.
 	lastWrites = 3 * time.Second
 
 	// The tables come as they were made: a client's own row is in the first, and locked before
@@ -98,7 +98,6 @@ SELECT coalesce(current_schema()::text, ''), ARRAY(
 	deleteSome     = `DELETE FROM %[1]s WHERE client = $1 AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE client = $1 LIMIT $2))`
 	noteDeletion   = `INSERT INTO public.deletions (client, projection) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	allDeletions   = `SELECT client FROM public.deletions WHERE projection = $1`
-	nextDeletion   = allDeletions + ` LIMIT 1`
 	forgetDeletion = `DELETE FROM public.deletions WHERE client = $1 AND projection = $2`
 )
 
@@ -167,45 +166,62 @@ func (d *deletions) applied(records []eventstore.Record) {
 func (d *deletions) run(ctx context.Context) {
 	var failed backoff.Backoff
 	for ctx.Err() == nil {
-		more, err := d.some(ctx)
+		more, err := d.noted(ctx)
 		switch {
-		case err != nil:
+		case err != nil && ctx.Err() == nil:
 			d.leader.Logger.WarnContext(ctx, "rows of a deleted client not deleted, trying again", "projection", d.leader.projectionID, "error", reason(err))
-			_ = failed.Wait(ctx) // the loop looks at ctx, here and below
+			_ = failed.Wait(ctx) // the loop looks at ctx
 		case more:
 			failed.Reset()
-			_ = backoff.Sleep(ctx, deletionRest)
 		default:
 			select {
 			case <-ctx.Done():
 			case <-d.more:
-				_ = backoff.Sleep(ctx, lastWrites)
 			}
 		}
 	}
 }
 
-// some deletes some rows in a transaction; more is false where nothing is noted.
-func (d *deletions) some(ctx context.Context) (more bool, err error) {
+// noted deletes the rows of the clients that are noted by now, once nothing is written of them
+// any more; more is false where none is.
+func (d *deletions) noted(ctx context.Context) (more bool, err error) {
+	l := d.leader
+	rows, _ := l.Pool.Query(ctx, allDeletions, l.projectionID) // what it fails with, its rows end with
+	clients, err := pgx.CollectRows(rows, pgx.RowTo[id.Client])
+	if err != nil || len(clients) == 0 {
+		return false, err
+	}
+	if err := backoff.Sleep(ctx, lastWrites); err != nil {
+		return true, err
+	}
+	for _, client := range clients {
+		for left := true; left; {
+			if left, err = d.some(ctx, client); err != nil {
+				return true, err
+			}
+			if err := backoff.Sleep(ctx, deletionRest); err != nil {
+				return true, err
+			}
+		}
+	}
+	return true, nil
+}
+
+// some deletes some rows of a client in a transaction, with the last of them what was noted; left
+// says whether there are more.
+func (d *deletions) some(ctx context.Context, client id.Client) (left bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	l := d.leader
-	var client id.Client
-	err = l.Pool.QueryRow(ctx, nextDeletion, l.projectionID).Scan(&client)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL search_path TO `+quote(l.projectionID)+`, public`); err != nil {
 			return err
 		}
 		deleted, err := forgetSome(ctx, tx, client, OptionsOf(l.projection).AlsoForgets...)
-		if err == nil && deleted < deletedAtOnce {
+		if left = deleted == deletedAtOnce; err == nil && !left {
 			_, err = tx.Exec(ctx, forgetDeletion, client, l.projectionID)
 		}
 		return err
 	})
+	return left, err
 }

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"kindred/domain/id"
+	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/testkit"
 )
@@ -217,5 +220,37 @@ func TestTheNextLeaderRecordsNothingOfADeletedClientEither(t *testing.T) {
 	w.passed(t, projector.ID(names{}), w.rename(t, acme, "late"))
 	if n := w.one(t, `SELECT count(*) FROM names_2.renamings WHERE client = $1`, acme); n != 0 {
 		t.Errorf("%d rows are left", n)
+	}
+}
+
+// What is on its way of a client is told by its note, also where that came while others' rows were being deleted.
+func TestAClientIsNotedForAsLongAsSomethingIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
+	w.rename(t, acme, "goes")
+	w.passed(t, projector.ID(names{}), w.rename(t, bolt, "goes"))
+	ends := func(client id.Client) eventstore.Position {
+		return w.append(t, client, "client.deleted", 1, testkit.Must(json.Marshal(map[string]any{"client_id": client, "parent_id": client}))(t))
+	}
+	var noted time.Time
+	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SELECT FROM names_2.renamings WHERE client = $1 FOR UPDATE`, acme); err != nil {
+			return err
+		}
+		ends(acme)
+		testkit.Eventually(t, "the deletion waits", func() bool {
+			return w.one(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
+		})
+		noted = time.Now()
+		w.passed(t, projector.ID(names{}), ends(bolt))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the rows of both are deleted", func() bool { return w.one(t, `SELECT count(*) FROM deletions`) == 0 })
+	if took := time.Since(noted); took < projector.LastWrites {
+		t.Errorf("it was noted for %s", took)
 	}
 }

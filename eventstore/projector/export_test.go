@@ -38,3 +38,6 @@ func Patience(prompt, applied bool, n int) time.Duration {
 func (m *Metrics) Behind(name string, waiting []eventstore.Record, now time.Time) {
 	m.behind(name, waiting, now)
 }
+
+// LastWrites is for how long a deleted client may still be written of.
+const LastWrites = lastWrites

@@ -79,7 +79,7 @@ func (r *Runner) verifyUnder(ctx context.Context, m ReadModel, l lease, report f
 const (
 	// limit: models | time that `projections verify` waits for the live model and its slow clients | {liveWithin}
 	liveWithin = 5 * time.Minute
-	selectLive = `SELECT position, EXISTS (` + selectSlow + `) OR EXISTS (` + nextDeletion + `) FROM checkpoints WHERE name = $1`
+	selectLive = `SELECT position, EXISTS (` + selectSlow + `) OR EXISTS (` + allDeletions + `) FROM checkpoints WHERE name = $1`
 )
 
 // awaitLive waits until the live model has passed a position, no client of it is slow, and no
