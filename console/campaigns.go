@@ -147,35 +147,13 @@ func (p *page) typedSegments() (*kindred.SegmentAudience, error) {
 	return &of, nil
 }
 
-// lookedUp is how many clusters of a campaign that are not among those to choose from a page asks for.
-const lookedUp = 10
-
-// clustersOf are the clusters that can be chosen from, and those that a campaign is for: one may be beyond the others, of a
-// segment, or gone with its layer.
+// clustersOf are the clusters that can be chosen from, and those that a campaign is for.
 func (p *page) clustersOf(c *kindred.Campaign) ([]kindred.Cluster, error) {
 	clusters, _, err := collect(p.api.Clusters.List(p.r.Context(), kindred.ListClustersParams{}), allOf)
 	if err != nil {
 		return nil, err
 	}
-	asked := 0
-	for _, id := range c.ClusterIDs {
-		if slices.ContainsFunc(clusters, func(c kindred.Cluster) bool { return c.ID == id }) {
-			continue
-		}
-		of := kindred.Cluster{ID: id, Label: short(id)}
-		if asked++; asked <= lookedUp {
-			switch found, err := p.api.Clusters.Get(p.r.Context(), id); {
-			case err == nil:
-				of = *found
-			case problemOf(err).Status == http.StatusNotFound:
-				of.Status = kindred.ClusterStatusRetired
-			default:
-				return nil, err
-			}
-		}
-		clusters = append(clusters, of)
-	}
-	return clusters, nil
+	return p.withClusters(clusters, c.ClusterIDs)
 }
 
 // audience are the segments that a campaign is for, by what they are called.

@@ -161,9 +161,45 @@ func (p *page) drawn(data map[string]any, run *kindred.ClusteringRun, clusters, 
 	if err != nil {
 		return err
 	}
+	ends := make([]string, 0, len(flow.Data))
+	for _, m := range flow.Data {
+		if m.FromClusterID != nil {
+			ends = append(ends, *m.FromClusterID)
+		}
+	}
+	if known, err = p.withClusters(known, ends); err != nil {
+		return err
+	}
 	then, now := stamp(before.CreatedAt, zoneOf(p.r)), stamp(run.CreatedAt, zoneOf(p.r))
 	data["Flow"] = flows(flow, then, now, at, known)
 	return nil
+}
+
+// lookedUp is how many clusters that no list has a page asks for.
+const lookedUp = 10
+
+// withClusters adds clusters that are not among those of a list: one may be beyond the others, retired, of a
+// segment, or gone with its layer.
+func (p *page) withClusters(clusters []kindred.Cluster, ids []string) ([]kindred.Cluster, error) {
+	asked := 0
+	for _, id := range ids {
+		if slices.ContainsFunc(clusters, func(c kindred.Cluster) bool { return c.ID == id }) {
+			continue
+		}
+		of := kindred.Cluster{ID: id, Label: short(id)}
+		if asked++; asked <= lookedUp {
+			switch found, err := p.api.Clusters.Get(p.r.Context(), id); {
+			case err == nil:
+				of = *found
+			case problemOf(err).Status == http.StatusNotFound:
+				of.Status = kindred.ClusterStatusRetired
+			default:
+				return nil, err
+			}
+		}
+		clusters = append(clusters, of)
+	}
+	return clusters, nil
 }
 
 // moved says in words what has changed in a cluster, and what it came from.
@@ -333,7 +369,15 @@ func (p *page) cluster() error {
 	if err != nil {
 		return err
 	}
+	ancestors, err := p.withClusters(nil, one.Ancestors)
+	if err != nil {
+		return err
+	}
+	descendants, err := p.withClusters(nil, one.Descendants)
+	if err != nil {
+		return err
+	}
 	return p.show("cluster", "Clusters", one.Label, map[string]any{
-		"Cluster": one, "Members": members.Data, "Drift": drift, "Verdict": run.Verdict, "Next": next("clusters/"+url.PathEscape(one.ID), asked, members.NextCursor),
+		"Cluster": one, "Ancestors": ancestors, "Descendants": descendants, "Members": members.Data, "Drift": drift, "Verdict": run.Verdict, "Next": next("clusters/"+url.PathEscape(one.ID), asked, members.NextCursor),
 	})
 }

@@ -403,6 +403,15 @@ func goldenPages() map[string]golden {
 	average := kindred.Cluster{
 		ID: "clu_1", Label: "near the average", ClusterSize: 12000, ConsentLayerID: "lay_1", ClusteringRunID: "run_2", FirstRunID: "run_1", Status: kindred.ClusterStatusActive, CreatedAt: ago(9 * 24 * time.Hour),
 	}
+	kin := average
+	kin.Ancestors, kin.Descendants = []string{"clu_oldeqanvobf9t04adakrltiauo"}, []string{"clu_goneqanvobf9t04adakrltiauo"}
+	before := made{
+		"/api/v1/clusters/clu_oldeqanvobf9t04adakrltiauo": kindred.Cluster{ID: "clu_oldeqanvobf9t04adakrltiauo", Label: "<plan>=pro (82 % v. 31 %), age over 52", Status: kindred.ClusterStatusRetired},
+		"/api/v1/clusters/clu_goneqanvobf9t04adakrltiauo": refusal{Status: 404, Code: "cluster_unknown"},
+		"/api/v1/clustering_runs/run_2/flow": kindred.ClusteringFlow{ClusteringRunID: "run_2", PreviousRunID: new("run_1"), Data: []kindred.ClusteringMove{
+			{FromClusterID: new("clu_oldeqanvobf9t04adakrltiauo"), ToClusterID: new("clu_1"), Users: 11000}, {FromClusterID: new("clu_goneqanvobf9t04adakrltiauo"), ToClusterID: new("clu_2"), Users: 500},
+		}},
+	}
 	dating := kindred.ConsentLayer{ID: "lay_1", Name: "Dating", TraitPaths: []string{"sex"}, MatchRule: new(`traits.sex in viewer.traits.seeks`), MatchRuleBlockedBy: []kindred.SegmentBlock{{Cause: "path_outside_layer", Name: "seeks"}}}
 	all := map[string]golden{
 		"sign-in":            {"sign-in", empty, "sign-in?to=/console/users", ""},
@@ -428,6 +437,8 @@ func goldenPages() map[string]golden {
 		"traits-same-type":   {"traits", full("maya").plus(made{"/api/v1/traits/preview": kindred.PreviewedTraits{}}), "traits?path=age&weight=1&type=&who=maya&try=1", ""},
 		"user-alone":         {"user", full("maya").plus(made{"/api/v1/users/usr_1/matches": kindred.ComputedMatches{Data: []kindred.ComputedMatch{}}}), "users/usr_1", ""},
 		"cluster-average":    {"cluster", full("Acme").plus(made{"/api/v1/clusters/clu_1": average}), "clusters/clu_1", ""},
+		"cluster-kin":        {"cluster", full("Acme").plus(before).plus(made{"/api/v1/clusters/clu_1": kin}), "clusters/clu_1", ""},
+		"clusters-retired":   {"clusters", full("Acme").plus(before), "clusters", ""},
 		"clusters-average":   {"clusters", full("Acme").plus(made{"/api/v1/clusters": list([]kindred.Cluster{average})}), "clusters", ""},
 		"clusters-agreed":    {"clusters", empty.plus(made{"/api/v1/consent_layers": list([]kindred.ConsentLayer{{ID: "lay_1", Name: "Matching"}}), "/api/v1/consent_layers/lay_1/users": list([]kindred.ConsentingUser{{}})}), "clusters", ""},
 		"import-csv":         {"import", full("Acme"), "imports/imp_1?csv=1", ""},
