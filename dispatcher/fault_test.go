@@ -246,6 +246,33 @@ func TestADatabaseThatIsStoppedInABurstLosesNothing(t *testing.T) {
 	}
 }
 
+// A database that goes just as a process has come up ends nothing.
+func TestADatabaseThatIsAwayAtTheStartIsWaitedFor(t *testing.T) {
+	r := newFixture(t, Config{})
+	rx := newReceiver(t, nil)
+	client := r.client()
+	_, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 3)...)
+	want := r.queuedIDs()
+	r.exec(`ALTER TABLE dispatch_workers RENAME TO away`)
+	missed := make(chan struct{}, 100)
+	r.Logger = slog.New(noticing{slog.DiscardHandler, func(message string) {
+		if message == "webhook queue cannot be reached" {
+			missed <- struct{}{}
+		}
+	}})
+	stop := r.start(r.Dispatcher)
+	<-missed
+	stop() // it need not come back for that
+
+	r.start(r.Dispatcher)
+	<-missed
+	r.exec(`ALTER TABLE away RENAME TO dispatch_workers`)
+	rx.gets(t, want)
+	r.ended("delivered", len(want))
+}
+
 // noticing tells of messages that are logged.
 type noticing struct {
 	slog.Handler

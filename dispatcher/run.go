@@ -6,18 +6,22 @@ import (
 	"sync"
 )
 
-// Run delivers until ctx ends. Then it claims nothing more, and returns when the
+// Run delivers until ctx ends, as soon as the database lets it. Then it claims nothing more, and returns when the
 // attempts in flight have ended, within their time-out, and are noted; no other
 // process takes them over meanwhile. Where the database does not answer, they cannot be
 // noted: they are sent again once this worker is deregistered, or their leases have ended.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	config := d.Config.withDefaults()
-	if err := d.makePartitions(ctx); err != nil {
-		return fmt.Errorf("prepare the delivery log: %w", err)
-	}
 	w := newWorker(d, config)
-	if err := (&registry{queue: w.queue}).register(ctx); err != nil {
-		return err
+	for {
+		err := w.prepare(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		w.trouble(ctx, err)
 	}
 
 	// alive lasts until the last attempt has ended.
@@ -38,4 +42,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	w.deregister(ctx)
 	w.transport.CloseIdleConnections()
 	return nil
+}
+
+// prepare makes the delivery log ready, and this worker known.
+func (w *worker) prepare(ctx context.Context) error {
+	if err := w.makePartitions(ctx); err != nil {
+		return fmt.Errorf("prepare the delivery log: %w", err)
+	}
+	return (&registry{queue: w.queue}).register(ctx)
 }
