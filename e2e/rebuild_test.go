@@ -161,3 +161,30 @@ func rows(t testing.TB, f *app.App, model projector.ReadModel) map[string][]stri
 	}
 	return all
 }
+
+// The lease of a process that was killed ends within seconds: who runs the tool again meanwhile waits for that.
+func TestWhatAKilledToolHeldIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	f := openApp(t, s.Config)
+	client := string(s.signUp().Client.ID)
+	for _, test := range []struct {
+		lease string
+		line  []string
+		fails string
+	}{
+		{"users_3_rebuild", []string{"rebuild", "users"}, ""},
+		{"users_3_verify", []string{"verify", "users"}, ""},
+		{"dispatcher_" + client, []string{"resume", "dispatcher", "--client", client}, "nothing was left out of it"},
+	} {
+		_, err := f.Pool.Exec(t.Context(), `
+INSERT INTO leases (name, holder, epoch, expires_at) VALUES ($1, 'killed', 1, clock_timestamp() + interval '2.5 s')`, test.lease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tool(t, s.Config, append([]string{"projections"}, test.line...)...)
+		if (err != nil) != (test.fails != "") || err != nil && !strings.Contains(err.Error(), test.fails) {
+			t.Errorf("%s: %v", test.line, err)
+		}
+	}
+}

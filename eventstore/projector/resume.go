@@ -23,7 +23,7 @@ func (r *Runner) Resume(ctx context.Context, p Projection, client id.Client) err
 	if _, isModel := p.(ReadModel); isModel {
 		return fmt.Errorf("resume %q in %s: it is a read model, which can be rebuilt instead", client, projectionID)
 	}
-	err := r.alone(ctx, projectionID+"_"+string(client), errors.New("somebody else does so already"), func(ctx context.Context, lead lease) error {
+	err := r.alone(ctx, projectionID+"_"+string(client), fmt.Errorf("somebody else does so already: %w", ErrLed), func(ctx context.Context, lead lease) error {
 		return r.resume(ctx, p, projectionID, client, lead)
 	})
 	if err != nil {

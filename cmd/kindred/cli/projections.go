@@ -85,7 +85,7 @@ func (e environ) resumeCommand() *cobra.Command {
 					return err
 				}
 				follower := app.Resumable(replayed)[slices.Index(names, args[0])]
-				if err := f.Runner.Resume(ctx, follower, of); err != nil {
+				if err := patiently(ctx, func() error { return f.Runner.Resume(ctx, follower, of) }); err != nil {
 					return err
 				}
 				_, err = fmt.Fprintln(e.out, "resumed", of, "in", args[0])
@@ -118,8 +118,12 @@ func (e environ) verifyModels(ctx context.Context, f *app.App, names []string, p
 		if len(names) > 0 && !slices.Contains(names, model.Name()) {
 			continue
 		}
-		checked, err := f.Runner.Verify(ctx, model, func(r projector.Rebuilding) { progress.Show(r.Events, r.Expected) },
-			printDifferences(e.out, model, "has a row that a rebuild does not make", "lacks a row that a rebuild makes"))
+		var checked projector.Checked
+		err := patiently(ctx, func() (err error) {
+			checked, err = f.Runner.Verify(ctx, model, func(r projector.Rebuilding) { progress.Show(r.Events, r.Expected) },
+				printDifferences(e.out, model, "has a row that a rebuild does not make", "lacks a row that a rebuild makes"))
+			return err
+		})
 		progress.End()
 		if err != nil {
 			return err
@@ -192,12 +196,12 @@ func (e environ) rebuild(ctx context.Context, f *app.App, names []string, client
 		}
 		bar := newBar(progress, "events applied to "+model.Name())
 		report := func(r projector.Rebuilding) { bar.Show(r.Events, r.Expected) }
-		var err error
-		if client == "" {
-			err = f.Runner.Rebuild(ctx, model, report)
-		} else {
-			err = f.Runner.RebuildClient(ctx, model, client, report)
-		}
+		err := patiently(ctx, func() error {
+			if client == "" {
+				return f.Runner.Rebuild(ctx, model, report)
+			}
+			return f.Runner.RebuildClient(ctx, model, client, report)
+		})
 		bar.End()
 		if err != nil && !errors.Is(err, projector.ErrIncomplete) {
 			return err

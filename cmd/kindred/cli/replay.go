@@ -320,7 +320,7 @@ const (
 	leasePause = 100 * time.Millisecond
 )
 
-// patiently repeats what the lease of a replay that was killed keeps from
+// patiently repeats what the lease of a process that was killed keeps from
 // working, until that has ended.
 func patiently(ctx context.Context, work func() error) (err error) {
 	for range leaseTries {
