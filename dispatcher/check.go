@@ -315,7 +315,7 @@ func fitsService(signature string, by signer, r Received) error {
 func (r Received) body(add addStep) {
 	switch {
 	case r.Sent == nil:
-		add(StepBody, StepSkipped, "webhook-id names no event of yours, as that of a test does: what was sent is not known.")
+		add(StepBody, StepSkipped, "What was sent is not known: webhook-id names no event of yours, as that of a test does, or one that names a user who was erased.")
 	case bytes.Equal(r.Sent, r.Body):
 		add(StepBody, StepOK, "It is the body that was sent, byte for byte.")
 	default:

@@ -20,11 +20,16 @@ func TestADeliveryThatCannotBeVerifiedIsExplained(t *testing.T) {
 	p, r := newPairs(s), receive(t, 200)
 	hook := p.subscribe(r.URL, "whsec_Zmlyc3Qtc3RlcHMtd2l0aC1raW5kcmVkLQ==")
 	p.match("ann", "bob")
-	got := r.next(t)
+	var got delivery
 	headers := map[string]string{}
-	for name, values := range got.Header {
-		headers[strings.ToLower(name)] = values[0]
+	take := func(d delivery) {
+		got = d
+		clear(headers)
+		for name, values := range got.Header {
+			headers[strings.ToLower(name)] = values[0]
+		}
 	}
+	take(r.next(t))
 	check := func(by account, change func(h map[string]string, body *string)) (found httpapi.DeliveryCheck, steps map[string]string) {
 		t.Helper()
 		h, body := maps.Clone(headers), string(got.Body)
@@ -131,11 +136,7 @@ func TestADeliveryThatCannotBeVerifiedIsExplained(t *testing.T) {
 	signed := receive(t, 200)
 	want[httpapi.Webhook](t, http.StatusCreated, p.sendTo("POST", "/webhooks", map[string]any{"url": signed.URL, "event_types": []string{"match.computed"}, "ed25519": true}))
 	p.match("cat", "dan")
-	got = signed.next(t)
-	headers = map[string]string{}
-	for name, values := range got.Header {
-		headers[strings.ToLower(name)] = values[0]
-	}
+	take(signed.next(t))
 	if found, steps := check(p.account, nil); !found.Verified || !strings.Contains(steps["ed25519_signature"], "newest key") || !strings.HasPrefix(steps["webhook_signature"], "skipped") {
 		t.Errorf("by a key pair: %+v", found)
 	}
@@ -147,6 +148,17 @@ func TestADeliveryThatCannotBeVerifiedIsExplained(t *testing.T) {
 		if found, steps := check(p.account, change); found.Verified || !strings.HasPrefix(steps["ed25519_signature"], "failed") {
 			t.Errorf("by a key pair, %s: %+v", name, found)
 		}
+	}
+
+	want[httpapi.ClientDetails](t, http.StatusOK, p.sendTo("PATCH", "", `{"settings":{"webhook_user_ids":"external_id"}}`))
+	p.match("ann", "cat")
+	take(signed.next(t))
+	if found, steps := check(p.account, nil); !found.Verified || !strings.HasPrefix(steps["body"], "ok") {
+		t.Errorf("with users named as the client does: %+v", found)
+	}
+	wantDone(t, p.send("DELETE", "/api/v1/users/ext:cat", nil))
+	if found, steps := check(p.account, nil); !found.Verified || !strings.HasPrefix(steps["body"], "skipped") {
+		t.Errorf("once one of them is erased: %+v", found)
 	}
 	before := p.get("/api/v1/events").Body
 	check(p.account, nil)

@@ -115,7 +115,7 @@ func (a *API) CheckWebhook(ctx context.Context, r httpapi.CheckWebhookRequestObj
 		if err != nil {
 			return nil, err
 		}
-		if found {
+		if found && !event.Erased { // else it named somebody whose name nobody has any more
 			sent = event.Body
 		}
 	}
