@@ -178,14 +178,26 @@ func TestAnImportThatWasAcceptedBringsNobodyBack(t *testing.T) {
 		}
 		erase("before")
 		accepted := w.accept(call)
-		if repeats { // the users whom its lines would create are the same then
-			accepted = seeded(accepted, "import", "")
-		}
 		accepted.Accepted = testkit.Must(w.store.Head(t.Context()))(t)
 		erase("since")
-		report, err := w.ImportUsers(t.Context(), accepted, "merge", lines([]commands.Imported{line("before", `{}`), line("since", `{}`), line("new", `{}`)}, nil))
-		if err != nil || report.Created != 2 || report.Failed != 1 || report.Errors[0].Line != 2 || report.Errors[0].Fault.Code != "erased_since" {
-			t.Errorf("repeats %t: %+v, %v", repeats, report, err)
+		run := func(key string, all ...commands.Imported) commands.ImportReport {
+			t.Helper()
+			if repeats { // the users whom its lines would create are the same then
+				accepted = seeded(accepted, key, "")
+			}
+			return testkit.Must(w.ImportUsers(t.Context(), accepted, "merge", lines(all, nil)))(t)
+		}
+		if alone := run("alone", line("since", `{}`)); alone.Created != 0 || alone.Failed != 1 || alone.Errors[0].Fault.Code != "erased_since" {
+			t.Errorf("repeats %t: %+v", repeats, alone)
+		}
+		all := []commands.Imported{line("before", `{}`), line("since", `{}`), line("new", `{}`)}
+		for range 1_000 { // they are refused before the second line is
+			all = append(all, line("no\x00", `{}`))
+		}
+		report := run("all", all...)
+		told := report.Errors
+		if report.Created != 2 || report.Failed != 1_001 || len(told) != 1_000 || told[0].Line != 2 || told[0].Fault.Code != "erased_since" || told[999].Line != 1_002 {
+			t.Errorf("repeats %t: created %d, failed %d, %d told, from %+v to %+v", repeats, report.Created, report.Failed, len(told), told[0], told[len(told)-1])
 		}
 	}
 }

@@ -68,7 +68,8 @@ func newFixture(t *testing.T) *fixture {
 
 func (w *fixture) end(context.Context) (eventstore.Position, error) { return cmp.Or(w.head, "7"), nil }
 
-// apply creates a user for each line and refuses what begins with "bad".
+// apply creates a user for each line, but for those that begin with "there" or "same"; it refuses
+// what begins with "bad".
 func (w *fixture) apply(_ context.Context, call commands.Call, _ string, body io.Reader) (commands.ImportReport, error) {
 	w.seeds, w.begun = append(w.seeds, strings.Join(call.Seed, " ")), append(w.begun, call.Begun)
 	if w.broken > 0 {
@@ -78,15 +79,20 @@ func (w *fixture) apply(_ context.Context, call commands.Call, _ string, body io
 	all, err := io.ReadAll(body)
 	w.applied[call.Client] += string(all)
 	w.order = append(w.order, call.Client)
-	if call.Accepted != "7" || call.Actor != "key_1" && call.Actor != "" {
+	if call.Accepted != "7" || call.Actor != "key_1" && call.Actor != "" || !slices.Contains(call.Seed, string(call.Import)) {
 		err = errors.Join(err, fmt.Errorf("applied on behalf of %+v", call))
 	}
 	var report commands.ImportReport
 	for n, line := range strings.Split(strings.TrimSuffix(string(all), "\n"), "\n") {
-		if strings.HasPrefix(line, "bad") {
+		switch {
+		case strings.HasPrefix(line, "bad"):
 			report.Failed++
 			report.Errors = append(report.Errors, commands.LineError{Line: n + 1, Fault: fault.New(fault.Invalid, "bad", "Bad.")})
-		} else {
+		case strings.HasPrefix(line, "there"):
+			report.Updated++
+		case strings.HasPrefix(line, "same"):
+			report.Unchanged++
+		default:
 			report.Created++
 		}
 	}
@@ -150,9 +156,9 @@ func TestWhatWasReceivedIsAppliedInTurns(t *testing.T) {
 		fmt.Fprintf(&large, "a user that is not large, number %d\n", n)
 	}
 	first := w.receive(t, "cli_a", large.String())
-	second := w.receive(t, "cli_a", "one more\nbad")
+	second := w.receive(t, "cli_a", "one more\nbad\nthere\nsame")
 	other := w.receive(t, "cli_b", "of somebody else\n")
-	if first.Status != "pending" || first.Lines != 60_000 || second.Lines != 2 {
+	if first.Status != "pending" || first.Lines != 60_000 || second.Lines != 4 {
 		t.Fatalf("%+v, %+v", first, second)
 	}
 	if n := w.rows(t, `SELECT count(*) FROM import_chunks WHERE position('large'::bytea IN body) > 0`); n != 0 {
@@ -162,14 +168,14 @@ func TestWhatWasReceivedIsAppliedInTurns(t *testing.T) {
 		t.Errorf("another client sees it: %v", err)
 	}
 	turns := w.finish(t)
-	if want := large.String() + "one more\nbad\n"; w.applied["cli_a"]+"\n" != want && w.applied["cli_a"] != want {
+	if want := large.String() + "one more\nbad\nthere\nsame\n"; w.applied["cli_a"]+"\n" != want && w.applied["cli_a"] != want {
 		t.Errorf("%d bytes were applied, want %d in order", len(w.applied["cli_a"]), len(want))
 	}
 	if turns < 5 || w.order[1] != "cli_b" {
 		t.Errorf("turns went to %v", w.order)
 	}
 	done := w.get(t, "cli_a", second.ID)
-	if done.Status != imports.Completed || done.LinesDone != 2 || done.Created != 1 || done.Failed != 1 || done.Errors[0].Line != 2 || done.EndedAt == nil {
+	if done.Status != imports.Completed || done.LinesDone != 4 || done.Created != 1 || done.Updated != 2 || done.Failed != 1 || done.Errors[0].Line != 2 || done.EndedAt == nil {
 		t.Errorf("%+v", done)
 	}
 	if done := w.get(t, "cli_a", first.ID); done.Status != imports.Completed || done.Created != 60_000 || done.LinesDone != 60_000 {
@@ -301,13 +307,21 @@ func TestWhoWasErasedSinceAnImportWasAcceptedIsKnownToItsEnd(t *testing.T) {
 		}
 	}
 	note("cli_a", ada)
-	first := w.receive(t, "cli_a", "one\n")
+	first := w.receive(t, "cli_a", strings.Repeat("one\n", 300_000)) // two chunks
 	note("cli_b", ada)
 	note("cli_a", bob)
 	note("cli_a", bob)
 	second := w.receive(t, "cli_a", "one\n")
 	since(first.ID, false, true)
 	since(second.ID, false, false)
+	note("cli_a", ada)
+	for _, of := range []id.Import{first.ID, second.ID} { // one is at its middle, and then the other waits
+		since(of, true, of == first.ID)
+		if _, err := w.Turn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		since(of, true, of == first.ID)
+	}
 	w.finish(t)
 	if n := w.rows(t, `SELECT count(*) FROM import_erasures`); n != 0 {
 		t.Errorf("%d erasures are kept after the imports' end", n)
@@ -395,18 +409,19 @@ func TestALineThatIsTooLongStaysTooLong(t *testing.T) {
 	}
 }
 
-// Of what does not arrive whole, or is too much at once, nothing is kept.
+// Of what does not arrive whole, or is too much at once, nothing is kept; what was accepted before stays.
 func TestWhatIsNotReceivedIsNotKept(t *testing.T) {
 	w := newFixture(t)
+	w.receive(t, "cli_a", "one\n")
 	gone := errors.New("the caller went away")
 	body := io.MultiReader(strings.NewReader(strings.Repeat("a user\n", 300_000)), iotest.ErrReader(gone))
 	if _, err := w.Receive(t.Context(), commands.Call{Client: "cli_a"}, "merge", body, maxLine); !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
 	}
-	if n := w.rows(t, `SELECT (SELECT count(*) FROM imports) + (SELECT count(*) FROM import_chunks)`); n != 0 {
+	if n := w.rows(t, `SELECT (SELECT count(*) FROM imports) + (SELECT count(*) FROM import_chunks)`); n != 2 {
 		t.Errorf("%d rows are left", n)
 	}
-	for range 10 {
+	for range 9 {
 		w.receive(t, "cli_a", "one\n")
 	}
 	_, err := w.Receive(t.Context(), commands.Call{Client: "cli_a"}, "merge", strings.NewReader("x"), maxLine)
