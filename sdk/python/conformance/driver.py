@@ -128,7 +128,8 @@ def told(e: BaseException) -> dict[str, Any]:
         (kindred.TookTooLongError, "timeout"), (kindred.AnswerError, "answer"), (kindred.BrokenConnectionError, "connection"),
         (asyncio.CancelledError, "cancelled"), (kindred.UsageError, "usage"),
     ]
-    return {"kind": next((kind for of, kind in kinds if isinstance(e, of)), "other"), "message": f"{type(e).__name__} {message}"}
+    kind = next((kind for of, kind in kinds if isinstance(e, of)), "other")
+    return {"kind": kind, "attempts": getattr(e, "attempts", 0), "message": f"{type(e).__name__} {message}"}
 
 
 def shown(e: BaseException, c: Command) -> dict[str, Any]:

@@ -414,8 +414,14 @@ export async function* exported(c: Caller, r: Request, options: CallOptions = {}
   const over = timeOf(timeoutMs); // held while lines come: what AbortSignal.any makes of it does not hold it
   try {
     const accept = r.accept ?? "application/x-ndjson";
-    const read = async (response: Response, watch: (on: boolean) => void) => linesIn(isOf(response, accept), watch);
-    yield* await c.send({ ...r, accept, over }, { ...options, timeoutMs, signal: own.signal }, read);
+    const read = async (response: Response, watch: (on: boolean) => void) => {
+      const lines = linesIn(isOf(response, accept), watch);
+      return { lines, first: await lines.next() };
+    };
+    const { lines, first } = await c.send({ ...r, accept, over }, { ...options, timeoutMs, signal: own.signal }, read);
+    if (first.done) return;
+    yield first.value;
+    yield* lines;
   } catch (e) {
     options.signal?.throwIfAborted();
     if (e instanceof ConnectionError && over.aborted) throw new TimeoutError("the call took too long", { cause: e });

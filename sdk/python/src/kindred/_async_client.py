@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -13,7 +13,7 @@ from . import _common as common
 from ._common import Answer, Call, Final, Request, Settings, Token
 from ._events import EventParser, Place
 from ._tokens import AsyncTokens
-from ._waiting import AsyncLines, pause_async, sent_async
+from ._waiting import AsyncLines, AsyncReader, pause_async, sent_async
 from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError, UsageError
 
 __all__ = ["AsyncCaller", "AsyncLines"]
@@ -44,18 +44,20 @@ class AsyncCaller:
 
     async def answer(self, r: Request, call: Call) -> Any:
         """The JSON that is answered."""
-        return common.parsed(*await self._whole(r, call))
+        return await self._whole(r, call, common.parsed)
 
     async def done(self, r: Request, call: Call) -> None:
         """Call an operation that answers nothing."""
-        common.check_is_nothing(*await self._whole(r, call))
+        await self._whole(r, call, common.check_is_nothing)
 
-    async def _whole(self, r: Request, call: Call) -> tuple[httpx.Response, bytes]:
+    async def _whole(self, r: Request, call: Call, take: Callable[[httpx.Response, bytes], Any]) -> Any:
         timeout = common.timeout_of(call, self._s, common.CALL_TIMEOUT if r.lines is None else common.STREAM_TIMEOUT)
         deadline = time.monotonic() + timeout
-        response = await self._send(r, call, deadline, False)
-        assert isinstance(response, tuple)
-        return response
+
+        async def read(response: httpx.Response, ends: float) -> Any:
+            return take(response, await self._read(response, ends))
+
+        return await self._send(r, call, deadline, read)
 
     async def items(self, r: Request, call: Call) -> AsyncIterator[Any]:
         """Read a list page by page; no more than one page is held."""
@@ -75,11 +77,26 @@ class AsyncCaller:
         """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
         deadline = time.monotonic() + common.timeout_of(call, self._s, common.STREAM_TIMEOUT)
         accept = r.accept or "application/x-ndjson"
-        response = await self._send(dataclasses.replace(r, accept=accept), call, deadline, True)
-        assert isinstance(response, httpx.Response)
+
+        async def begin(response: httpx.Response, ends: float) -> tuple[httpx.Response, list[bytes], AsyncIterator[bytes]]:
+            common.check_is_of(response, accept)
+            lines = self._lines(response, deadline)
+            async for line in lines:
+                return response, [line], lines
+            return response, [], lines
+
+        response, first, rest = await self._send(dataclasses.replace(r, accept=accept), call, deadline, begin)
+        try:
+            for line in first:
+                yield line
+            async for line in rest:
+                yield line
+        finally:
+            await response.aclose()
+
+    async def _lines(self, response: httpx.Response, deadline: float) -> AsyncIterator[bytes]:
         rest = bytearray()
         try:
-            common.check_is_of(response, accept)
             async for part in response.aiter_bytes():
                 if time.monotonic() > deadline:
                     raise TookTooLongError("the export took too long")
@@ -93,8 +110,6 @@ class AsyncCaller:
                     raise AnswerError("a line is longer than 16 MiB")
         except httpx.HTTPError as cause:
             raise BrokenConnectionError("the connection broke") from cause
-        finally:
-            await response.aclose()
         if rest:
             raise BrokenConnectionError("the last line was cut")
 
@@ -140,14 +155,17 @@ class AsyncCaller:
         last = time.monotonic()
         r = dataclasses.replace(r, accept="text/event-stream", persists=True)
         lost: KindredError | None = None
+
+        async def begin(response: httpx.Response, ends: float) -> httpx.Response:
+            common.check_is_of(response, "text/event-stream")
+            return response
+
         while True:
             if time.monotonic() - last > bears:
                 raise TookTooLongError("nothing came for too long") from lost
-            response = await self._send(r, call, last + bears, True)
-            assert isinstance(response, httpx.Response)
+            response = await self._send(r, call, last + bears, begin)
             heard = False
             try:
-                common.check_is_of(response, "text/event-stream")
                 parser = EventParser()
                 async for part in response.aiter_bytes():
                     for event in parser.feed(part):
@@ -164,8 +182,8 @@ class AsyncCaller:
             failures = 0 if heard else failures + 1
             await pause_async(common.jitter_of(failures))  # or a stream that ends whenever it began would be asked for without end
 
-    async def _send(self, r: Request, call: Call, deadline: float, streams: bool) -> httpx.Response | tuple[httpx.Response, bytes]:
-        """Send a request until there is an answer of 2xx, and repeat it where it may be."""
+    async def _send(self, r: Request, call: Call, deadline: float, read: AsyncReader) -> Any:
+        """Send a request until an answer of 2xx was read, and repeat it where it may be."""
         headers = common.common_headers(r, call)
         if not time.monotonic() < deadline:
             raise TookTooLongError("the call had no time")
@@ -176,14 +194,14 @@ class AsyncCaller:
             try:
                 if not r.open:
                     used = await self._token(deadline, r.persists)
-                return await self._attempt(r, call, headers, used, attempts, deadline, streams)
+                return await self._attempt(r, call, headers, used, attempts, deadline, read)
             except Final as last:
                 raise last.fault from None
             except KindredError as e:
                 fault = e
             fault.attempts = attempts
             if lost and r.method == "DELETE" and common.is_gone(fault):
-                return httpx.Response(204), b""  # the one before has done it
+                return None  # the one before has done it
             doubt = ""
             if common.is_lost(fault):
                 lost, doubt = True, "" if repeatable else "; it may have taken effect"
@@ -212,8 +230,8 @@ class AsyncCaller:
             raise Final(e) from None
 
     async def _attempt(
-        self, r: Request, call: Call, common_headers: httpx.Headers, used: Token | None, attempts: int, deadline: float, streams: bool
-    ) -> httpx.Response | tuple[httpx.Response, bytes]:
+        self, r: Request, call: Call, common_headers: httpx.Headers, used: Token | None, attempts: int, deadline: float, read: AsyncReader
+    ) -> Any:
         headers = httpx.Headers(common_headers)
         path = r.path
         if used:
@@ -242,26 +260,20 @@ class AsyncCaller:
             raise UsageError(f"{r.operation}: an id or what is asked for is too long for a URL") from None
         except httpx.HTTPError as cause:
             raise BrokenConnectionError("the connection broke, or no answer came in time") from cause
-        handed_on = False
         try:
             id = response.headers.get("X-Request-Id", "")
             if call.on_answer:
                 call.on_answer(Answer(response.status_code, id, response.headers.get("ETag", ""), attempts, response.headers))
-            good = 200 <= response.status_code <= 299
-            if good and streams:
-                handed_on = True
-                return response
-            request.extensions["timeout"]["read"] = max(0.001, ends - time.monotonic())  # what is left of it
-            said = await self._read(response, ends)
-            if not good:
-                raise common.refusal(response, said)
-            return response, said
-        finally:
-            if not handed_on:
-                await response.aclose()
+            if 200 <= response.status_code <= 299:
+                return await read(response, ends)
+            raise common.refusal(response, await self._read(response, ends))
+        except BaseException:
+            await response.aclose()
+            raise
 
     async def _read(self, response: httpx.Response, ends: float) -> bytes:
         content = bytearray()
+        response.request.extensions["timeout"]["read"] = max(0.001, ends - time.monotonic())  # what is left of it
         try:
             async for part in response.aiter_bytes():
                 content += part

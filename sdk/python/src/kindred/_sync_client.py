@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Callable
 from typing import Any
 
 import httpx
@@ -14,7 +14,7 @@ from . import _common as common
 from ._common import Answer, Call, Final, Request, Settings, Token
 from ._events import EventParser, Place
 from ._tokens import Tokens
-from ._waiting import Lines, pause, sent
+from ._waiting import Lines, Reader, pause, sent
 from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError, UsageError
 
 __all__ = ["Caller", "Lines"]
@@ -45,18 +45,20 @@ class Caller:
 
     def answer(self, r: Request, call: Call) -> Any:
         """The JSON that is answered."""
-        return common.parsed(*self._whole(r, call))
+        return self._whole(r, call, common.parsed)
 
     def done(self, r: Request, call: Call) -> None:
         """Call an operation that answers nothing."""
-        common.check_is_nothing(*self._whole(r, call))
+        self._whole(r, call, common.check_is_nothing)
 
-    def _whole(self, r: Request, call: Call) -> tuple[httpx.Response, bytes]:
+    def _whole(self, r: Request, call: Call, take: Callable[[httpx.Response, bytes], Any]) -> Any:
         timeout = common.timeout_of(call, self._s, common.CALL_TIMEOUT if r.lines is None else common.STREAM_TIMEOUT)
         deadline = time.monotonic() + timeout
-        response = self._send(r, call, deadline, False)
-        assert isinstance(response, tuple)
-        return response
+
+        def read(response: httpx.Response, ends: float) -> Any:
+            return take(response, self._read(response, ends))
+
+        return self._send(r, call, deadline, read)
 
     def items(self, r: Request, call: Call) -> Iterator[Any]:
         """Read a list page by page; no more than one page is held."""
@@ -76,11 +78,26 @@ class Caller:
         """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
         deadline = time.monotonic() + common.timeout_of(call, self._s, common.STREAM_TIMEOUT)
         accept = r.accept or "application/x-ndjson"
-        response = self._send(dataclasses.replace(r, accept=accept), call, deadline, True)
-        assert isinstance(response, httpx.Response)
+
+        def begin(response: httpx.Response, ends: float) -> tuple[httpx.Response, list[bytes], Iterator[bytes]]:
+            common.check_is_of(response, accept)
+            lines = self._lines(response, deadline)
+            for line in lines:
+                return response, [line], lines
+            return response, [], lines
+
+        response, first, rest = self._send(dataclasses.replace(r, accept=accept), call, deadline, begin)
+        try:
+            for line in first:
+                yield line
+            for line in rest:
+                yield line
+        finally:
+            response.close()
+
+    def _lines(self, response: httpx.Response, deadline: float) -> Iterator[bytes]:
         rest = bytearray()
         try:
-            common.check_is_of(response, accept)
             for part in response.iter_bytes():
                 if time.monotonic() > deadline:
                     raise TookTooLongError("the export took too long")
@@ -94,8 +111,6 @@ class Caller:
                     raise AnswerError("a line is longer than 16 MiB")
         except httpx.HTTPError as cause:
             raise BrokenConnectionError("the connection broke") from cause
-        finally:
-            response.close()
         if rest:
             raise BrokenConnectionError("the last line was cut")
 
@@ -141,14 +156,17 @@ class Caller:
         last = time.monotonic()
         r = dataclasses.replace(r, accept="text/event-stream", persists=True)
         lost: KindredError | None = None
+
+        def begin(response: httpx.Response, ends: float) -> httpx.Response:
+            common.check_is_of(response, "text/event-stream")
+            return response
+
         while True:
             if time.monotonic() - last > bears:
                 raise TookTooLongError("nothing came for too long") from lost
-            response = self._send(r, call, last + bears, True)
-            assert isinstance(response, httpx.Response)
+            response = self._send(r, call, last + bears, begin)
             heard = False
             try:
-                common.check_is_of(response, "text/event-stream")
                 parser = EventParser()
                 for part in response.iter_bytes():
                     for event in parser.feed(part):
@@ -165,8 +183,8 @@ class Caller:
             failures = 0 if heard else failures + 1
             pause(common.jitter_of(failures))  # or a stream that ends whenever it began would be asked for without end
 
-    def _send(self, r: Request, call: Call, deadline: float, streams: bool) -> httpx.Response | tuple[httpx.Response, bytes]:
-        """Send a request until there is an answer of 2xx, and repeat it where it may be."""
+    def _send(self, r: Request, call: Call, deadline: float, read: Reader) -> Any:
+        """Send a request until an answer of 2xx was read, and repeat it where it may be."""
         headers = common.common_headers(r, call)
         if not time.monotonic() < deadline:
             raise TookTooLongError("the call had no time")
@@ -177,14 +195,14 @@ class Caller:
             try:
                 if not r.open:
                     used = self._token(deadline, r.persists)
-                return self._attempt(r, call, headers, used, attempts, deadline, streams)
+                return self._attempt(r, call, headers, used, attempts, deadline, read)
             except Final as last:
                 raise last.fault from None
             except KindredError as e:
                 fault = e
             fault.attempts = attempts
             if lost and r.method == "DELETE" and common.is_gone(fault):
-                return httpx.Response(204), b""  # the one before has done it
+                return None  # the one before has done it
             doubt = ""
             if common.is_lost(fault):
                 lost, doubt = True, "" if repeatable else "; it may have taken effect"
@@ -213,8 +231,8 @@ class Caller:
             raise Final(e) from None
 
     def _attempt(
-        self, r: Request, call: Call, common_headers: httpx.Headers, used: Token | None, attempts: int, deadline: float, streams: bool
-    ) -> httpx.Response | tuple[httpx.Response, bytes]:
+        self, r: Request, call: Call, common_headers: httpx.Headers, used: Token | None, attempts: int, deadline: float, read: Reader
+    ) -> Any:
         headers = httpx.Headers(common_headers)
         path = r.path
         if used:
@@ -243,26 +261,20 @@ class Caller:
             raise UsageError(f"{r.operation}: an id or what is asked for is too long for a URL") from None
         except httpx.HTTPError as cause:
             raise BrokenConnectionError("the connection broke, or no answer came in time") from cause
-        handed_on = False
         try:
             id = response.headers.get("X-Request-Id", "")
             if call.on_answer:
                 call.on_answer(Answer(response.status_code, id, response.headers.get("ETag", ""), attempts, response.headers))
-            good = 200 <= response.status_code <= 299
-            if good and streams:
-                handed_on = True
-                return response
-            request.extensions["timeout"]["read"] = max(0.001, ends - time.monotonic())  # what is left of it
-            said = self._read(response, ends)
-            if not good:
-                raise common.refusal(response, said)
-            return response, said
-        finally:
-            if not handed_on:
-                response.close()
+            if 200 <= response.status_code <= 299:
+                return read(response, ends)
+            raise common.refusal(response, self._read(response, ends))
+        except BaseException:
+            response.close()
+            raise
 
     def _read(self, response: httpx.Response, ends: float) -> bytes:
         content = bytearray()
+        response.request.extensions["timeout"]["read"] = max(0.001, ends - time.monotonic())  # what is left of it
         try:
             for part in response.iter_bytes():
                 content += part

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any, Union
+
+import httpx
 
 from ._common import LONGEST_TIMEOUT, line_of
 from .errors import TookTooLongError
 
 Lines = Union[bytes, str, Iterable[Any]]
 AsyncLines = Union[Lines, AsyncIterable[Any]]
+Reader = Callable[[httpx.Response, float], Any]  # of an answer of 2xx, until when it is given up; a stream is closed by who gets it
+AsyncReader = Callable[[httpx.Response, float], Awaitable[Any]]
 
 
 def pause(seconds: float) -> None:
