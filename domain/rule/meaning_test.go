@@ -220,7 +220,13 @@ func (g meanings) value(t *rapid.T, depth int) meaning {
 			case []any:
 				return float64(len(v))
 			case map[string]any:
-				return float64(len(v))
+				there := 0.0
+				for name := range v {
+					if v[name] != nil {
+						there++
+					}
+				}
+				return there
 			}
 			return nil
 		}}

@@ -38,7 +38,7 @@ func parsed(t testing.TB, text string, scope rule.Scope) *rule.Rule {
 
 const someone = `{"plan": "pro", "age": 33, "likes": ["jazz", "go"], "active": true, "nothing": null, "email": "ann@example.com",
 	"home": {"lat": 52.52, "lon": 13.40, "city": "Berlin"}, "part": {"city": "Berlin"}, "office": "48.85,2.35", "last_seen": "2026-02-10T08:00:00Z", "born": "1993-05-01",
-	"trial_ends": "2026-03-03", "odd name": 1, "pets": [{"kind": "dog", "age": 3}, {"kind": "cat"}, null], "score": 7.5}`
+	"trial_ends": "2026-03-03", "odd name": 1, "partly": {"some": [null, 1], "null": null}, "pets": [{"kind": "dog", "age": 3}, {"kind": "cat"}, null], "score": 7.5}`
 
 func TestARuleJudges(t *testing.T) {
 	facts := factsOf(t, someone)
@@ -63,6 +63,7 @@ func TestARuleJudges(t *testing.T) {
 		`traits.email.endsWith("@example.com")`:                             rule.True,
 		`traits.email.matches("^[a-z]+@")`:                                  rule.True,
 		`traits.age.startsWith("3")`:                                        rule.Unknown,
+		`size(traits.partly) == 1 && size(traits.partly.some) == 2`:         rule.True, // null is no member
 		`size(traits.likes) == 2 && size(traits.plan) == 3`:                 rule.True,
 		`(traits.age > 30 ? "old" : "young") == "old"`:                      rule.True,
 
@@ -130,6 +131,10 @@ func TestARuleJudges(t *testing.T) {
 		`within("2026-02-28t12:00:00z", "2d")`:            rule.True,
 		`within("2026-02-28T12:00:00,5Z", "2d")`:          rule.Unknown,
 		`older("2016-12-31T23:59:60Z", "1d")`:             rule.True,
+		`within("2026-02-28T12:00:00+23:59", "2d")`:       rule.True,
+		`within("2026-02-28T12:00:00+24:00", "2d")`:       rule.Unknown,
+		`within("2026-02-28T12:00:00-02:60", "2d")`:       rule.Unknown,
+		`within("2026-02-28T9:00:00Z", "2d")`:             rule.Unknown,
 		`distance_km(traits.home, 52.52, 13.40) < 0.1`:    rule.True,
 		`distance_km([52.52, 13.40], 52.52, 13.40) < 0.1`: rule.True,
 		`distance_km(traits.office, 52.52, 13.405) < 900`: rule.True,

@@ -213,7 +213,7 @@ func member(known []any) any {
 	return nil
 }
 
-// size counts characters, elements or members.
+// size counts characters, elements, or the members that are there.
 func size(known []any) any {
 	switch v := known[0].(type) {
 	case string:
@@ -221,7 +221,13 @@ func size(known []any) any {
 	case []any:
 		return float64(len(v))
 	case map[string]any:
-		return float64(len(v))
+		there := 0
+		for _, of := range v {
+			if of != nil {
+				there++
+			}
+		}
+		return float64(there)
 	default:
 		return nil
 	}
@@ -354,7 +360,7 @@ func older(when value, window time.Duration) value {
 }
 
 // moment reads a time: RFC 3339, or a day, which begins at midnight UTC. Go takes a comma for the point of
-// RFC 3339, and neither its small letters nor a leap second, which is the next one here.
+// RFC 3339, T9:00 and +24:00, and neither its small letters nor a leap second, which is the next one here.
 func moment(v any) (time.Time, bool) {
 	switch v := v.(type) {
 	case time.Time:
@@ -373,7 +379,7 @@ func moment(v any) (time.Time, bool) {
 			return before.Add(time.Second), ok
 		}
 		at, err := time.Parse(time.RFC3339, v)
-		return at, err == nil
+		return at, err == nil && v[len("2006-01-02T15")] == ':' && (v[len(v)-1] == 'Z' || v[len(v)-5:] < "24" && v[len(v)-2:] < "60")
 	}
 	return time.Time{}, false
 }
