@@ -230,7 +230,7 @@ func full(name string) made {
 		return kindred.Cluster{
 			ID: id, Label: label, ClusterSize: size, ConsentLayerID: "lay_1", ClusteringRunID: "run_2", FirstRunID: "run_1", Status: kindred.ClusterStatusActive, CreatedAt: ago(9 * 24 * time.Hour),
 			Quality: kindred.ClusterQuality{Silhouette: .61, Stability: new(.94)},
-			Traits:  []kindred.ClusterTrait{{Path: "plan", Type: "category", Level: new("pro"), ClusterValue: .97, OverallValue: .4, Effect: 1.4}, {Path: "age", Type: "number", ClusterValue: 44.5, OverallValue: 37.1, Effect: .8}},
+			Traits:  []kindred.ClusterTrait{{Path: "plan", Type: "category", Level: new("pro"), ClusterValue: .97, OverallValue: .4, Effect: 1.4}, {Path: "age", Type: "number", ClusterValue: 44.5, OverallValue: 37.1, Effect: .8}, {Path: "joined", Type: "date", ClusterValue: 12, OverallValue: 300, Effect: -.5}},
 		}
 	}
 	campaign := kindred.Campaign{

@@ -2164,7 +2164,7 @@ type ClusterSummary struct {
 
 // ClusterTrait A trait that sets a cluster apart.
 type ClusterTrait struct {
-	// ClusterValue The median, as the rounded mean of the ten users in the middle, or the share that has the level, within the cluster.
+	// ClusterValue The median, as the rounded mean of the ten users in the middle (of dates in days before the run), or the share that has the level, within the cluster.
 	ClusterValue float64 `json:"cluster_value"`
 
 	// Effect In robust standard deviations; negative where the cluster has less.
@@ -4378,7 +4378,7 @@ type RuleTrait struct {
 	// Example: pro
 	Level *string `json:"level,omitempty"`
 
-	// NamedValue The median, as the rounded mean of the ten users in the middle, or the share that has the level, among those whom the rule names.
+	// NamedValue The median, as the rounded mean of the ten users in the middle (of dates in days before the judgement), or the share that has the level, among those whom the rule names.
 	NamedValue float64 `json:"named_value"`
 
 	// OverallValue The same among all who were judged.

@@ -3098,8 +3098,8 @@ type ClusterSummary struct {
 
 // ClusterTrait: A trait that sets a cluster apart.
 type ClusterTrait struct {
-	// The median, as the rounded mean of the ten users in the middle, or the share that has the level,
-	// within the cluster.
+	// The median, as the rounded mean of the ten users in the middle (of dates in days before the
+	// run), or the share that has the level, within the cluster.
 	ClusterValue float64 `json:"cluster_value"`
 	// In robust standard deviations; negative where the cluster has less.
 	Effect float64 `json:"effect"`
@@ -4583,8 +4583,8 @@ type RuleToPreview struct {
 type RuleTrait struct {
 	// In robust standard deviations; negative where they have less.
 	Effect float64 `json:"effect"`
-	// The median, as the rounded mean of the ten users in the middle, or the share that has the level,
-	// among those whom the rule names.
+	// The median, as the rounded mean of the ten users in the middle (of dates in days before the
+	// judgement), or the share that has the level, among those whom the rule names.
 	NamedValue float64 `json:"named_value"`
 	// The same among all who were judged.
 	OverallValue float64 `json:"overall_value"`

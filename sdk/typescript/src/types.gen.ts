@@ -779,8 +779,8 @@ export interface ClusterSummary {
 /** A trait that sets a cluster apart. */
 export interface ClusterTrait {
   /**
-   * The median, as the rounded mean of the ten users in the middle, or the share that has the
-   * level, within the cluster.
+   * The median, as the rounded mean of the ten users in the middle (of dates in days before the
+   * run), or the share that has the level, within the cluster.
    */
   cluster_value: number;
   /** In robust standard deviations; negative where the cluster has less. */
@@ -2286,8 +2286,8 @@ export interface RuleTrait {
   /** In robust standard deviations; negative where they have less. */
   effect: number;
   /**
-   * The median, as the rounded mean of the ten users in the middle, or the share that has the
-   * level, among those whom the rule names.
+   * The median, as the rounded mean of the ten users in the middle (of dates in days before the
+   * judgement), or the share that has the level, among those whom the rule names.
    */
   named_value: number;
   /** The same among all who were judged. */

@@ -793,8 +793,8 @@ class ClusterSummary(TypedDict):
 
 class ClusterTrait(TypedDict):
     """A trait that sets a cluster apart."""
-    # The median, as the rounded mean of the ten users in the middle, or the share that has the
-    # level, within the cluster.
+    # The median, as the rounded mean of the ten users in the middle (of dates in days before the
+    # run), or the share that has the level, within the cluster.
     cluster_value: float
     # In robust standard deviations; negative where the cluster has less.
     effect: float
@@ -2150,8 +2150,8 @@ class RuleTrait(TypedDict):
     """A trait that sets those whom a rule names apart."""
     # In robust standard deviations; negative where they have less.
     effect: float
-    # The median, as the rounded mean of the ten users in the middle, or the share that has the
-    # level, among those whom the rule names.
+    # The median, as the rounded mean of the ten users in the middle (of dates in days before the
+    # judgement), or the share that has the level, among those whom the rule names.
     named_value: float
     # The same among all who were judged.
     overall_value: float
