@@ -28,6 +28,13 @@ func TestTheServersOfTheTestKitsPlayTheSame(t *testing.T) {
 		if again := d.must("c", "users.create", make1); field[string](t, again.Value, "id") != id {
 			t.Error("a repeated POST has made another user")
 		}
+		another := command{"body": command{"external_id": "c"}, "options": make1["options"]}
+		if f := d.fails("refused", "c", "users.create", another); f.Status != 422 || f.Code != "idempotency_key_reused" {
+			t.Errorf("another user under the same key is refused as %+v", f)
+		}
+		if f := d.fails("refused", "c", "users.create", command{"body": command{"external_id": ""}}); f.Status != 422 || f.Code != "invalid" {
+			t.Errorf("a user without a name is refused as %+v", f)
+		}
 		make1["options"] = command{}
 		if f := d.fails("refused", "c", "users.create", make1); f.Status != 409 || f.Code != "user_exists" || f.RequestID == "" {
 			t.Errorf("a user who is there is refused as %+v", f)
@@ -45,6 +52,11 @@ func TestTheServersOfTheTestKitsPlayTheSame(t *testing.T) {
 		if traits := field[map[string]any](t, put.Value, "traits"); len(traits) != 1 || field[string](t, put.Value, "id") != id {
 			t.Errorf("put %s", put.Value)
 		}
+		onlyNew := with(command{"x": 2})
+		onlyNew["options"] = command{"if_none_match": "*"}
+		if f := d.fails("refused", "c", "users.put", onlyNew); f.Status != 412 || f.Code != "stale" {
+			t.Errorf("a user who is there already is refused as %+v", f)
+		}
 		if got := d.must("c", "users.get", command{"path": []string{id}}); field[string](t, got.Value, "external_id") != "a/b ü" {
 			t.Errorf("got %s", got.Value)
 		}
@@ -52,8 +64,8 @@ func TestTheServersOfTheTestKitsPlayTheSame(t *testing.T) {
 		if field[int](t, imported.Value, "created") != 119 {
 			t.Errorf("imported %s", imported.Value)
 		}
-		merged := d.must("c", "users.import", command{"lines": "{\"external_id\":\"u000001\",\"traits\":{\"plan\":null}}\n[]\n"})
-		if field[int](t, merged.Value, "updated") != 1 || field[int](t, merged.Value, "failed") != 1 {
+		merged := d.must("c", "users.import", command{"lines": "{\"external_id\":\"u000001\",\"traits\":{\"plan\":null}}\n[]\n{\"external_id\":\"\"}\n"})
+		if field[int](t, merged.Value, "updated") != 1 || field[int](t, merged.Value, "failed") != 2 {
 			t.Errorf("imported %s", merged.Value)
 		}
 		if list := d.must("c", "users.list", command{}); list.Count != 120 {
@@ -81,7 +93,7 @@ func TestTheServersOfTheTestKitsPlayTheSame(t *testing.T) {
 		}
 		ok, failed = d.try(command{"do": "fake_requests"})
 		var requests []string
-		if failed != nil || json.Unmarshal(ok, &requests) != nil || len(requests) != 18 || requests[0] != "POST /api/v1/users" ||
+		if failed != nil || json.Unmarshal(ok, &requests) != nil || len(requests) != 21 || requests[0] != "POST /api/v1/users" ||
 			!slices.Contains(requests, "PUT /api/v1/users/ext:a/b ü") {
 			t.Errorf("%d requests came: %q (%v)", len(requests), requests, failed)
 		}

@@ -43,7 +43,7 @@ type Server struct {
 	users    map[string]*kindred.User // by external id
 	order    []string                 // the external ids, as they came
 	answers  map[string]answer        // by method and path
-	repeated map[string]answer        // by Idempotency-Key
+	repeated map[string]repeated      // by Idempotency-Key
 	requests []Request
 }
 
@@ -60,12 +60,18 @@ type answer struct {
 	body   any // none where it is nil
 }
 
+// repeated is a request that has a key, and what it was answered.
+type repeated struct {
+	request string
+	given   answer
+}
+
 // New serves until the test ends.
 func New(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{
 		APIKey: "kin_test", ClientID: "cli_" + made(),
-		users: map[string]*kindred.User{}, answers: map[string]answer{}, repeated: map[string]answer{},
+		users: map[string]*kindred.User{}, answers: map[string]answer{}, repeated: map[string]repeated{},
 	}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
@@ -112,14 +118,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, Request{r.Method, path, r.URL.RawQuery, key, body})
-	given, known := s.repeated[key]
-	if key == "" || !known {
-		if given, known = s.answers[r.Method+" "+path]; !known {
-			given = s.usersAnswer(r, body)
-		}
-		if key != "" && given.status < 300 {
-			s.repeated[key] = given
-		}
+	request := r.Method + " " + r.URL.RequestURI() + "\n" + string(body)
+	if before, known := s.repeated[key]; known && before.request == request {
+		write(w, before.given)
+		return
+	} else if known {
+		write(w, refusal(http.StatusUnprocessableEntity, kindred.CodeIdempotencyKeyReused, "the key came with another request before"))
+		return
+	}
+	given, known := s.answers[r.Method+" "+path]
+	if !known {
+		given = s.usersAnswer(r, body)
+	}
+	if key != "" && given.status < 300 {
+		s.repeated[key] = repeated{request, given}
 	}
 	write(w, given)
 }
@@ -149,6 +161,9 @@ func (s *Server) usersAnswer(r *http.Request, body []byte) answer {
 	case r.URL.Path == users && method == http.MethodGet:
 		return s.page(r)
 	case r.URL.Path == users && method == http.MethodPost:
+		if in.ExternalID == "" {
+			return refusal(http.StatusUnprocessableEntity, kindred.CodeInvalid, "the external_id is empty")
+		}
 		if s.users[in.ExternalID] != nil {
 			return refusal(http.StatusConflict, kindred.CodeUserExists, "there is a user with this external_id")
 		}
@@ -166,6 +181,8 @@ func (s *Server) usersAnswer(r *http.Request, body []byte) answer {
 		return refusal(http.StatusNotFound, kindred.CodeUserUnknown, "there is no such user")
 	case r.Method == http.MethodGet:
 		return answer{http.StatusOK, *user}
+	case r.Method == http.MethodPut && r.Header.Get("If-None-Match") != "":
+		return refusal(http.StatusPreconditionFailed, kindred.CodeStale, "the user is there")
 	case r.Method == http.MethodPut:
 		return answer{http.StatusOK, s.put(user.ExternalID, in.Traits)}
 	case r.Method == http.MethodPatch:

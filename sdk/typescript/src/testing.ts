@@ -53,7 +53,7 @@ export class FakeKindred {
   readonly requests: Received[] = [];
   readonly #users = new Map<string, User>(); // by external id
   readonly #answers = new Map<string, Given>(); // by method and path
-  readonly #repeated = new Map<string, Given>(); // by Idempotency-Key
+  readonly #repeated = new Map<string, { request: string; given: Given }>(); // by Idempotency-Key
 
   /** What makes a `Kindred` whose calls come here, without a network. */
   get options(): Options {
@@ -85,6 +85,7 @@ export class FakeKindred {
       },
       url.pathname,
       type === "application/x-ndjson",
+      request.headers.has("If-None-Match"),
     );
     const headers = new Headers({ "X-Request-Id": "req_test" });
     if (body === undefined) return new Response(null, { status, headers });
@@ -115,20 +116,21 @@ export class FakeKindred {
     response.writeHead(answer.status, Object.fromEntries(answer.headers)).end(await answer.text());
   }
 
-  #respond(r: Received, escaped: string, lines: boolean): Given {
+  #respond(r: Received, escaped: string, lines: boolean, onlyNew: boolean): Given {
     if (r.path === "/auth/exchange" || r.path === "/auth/sessions/token") {
       const token = { token: `e30.${btoa(JSON.stringify({ aud: this.clientId }))}.c2ln`, expires_in: 900, scopes: ["admin"] };
       return { status: 200, body: r.path === "/auth/exchange" ? { data: token } : token };
     }
     this.requests.push(r);
-    const before = r.idempotencyKey ? this.#repeated.get(r.idempotencyKey) : undefined;
-    if (before) return before;
-    const given = this.#answers.get(`${r.method} ${r.path}`) ?? this.#ofUsers(r, escaped, lines);
-    if (r.idempotencyKey && given.status < 300) this.#repeated.set(r.idempotencyKey, given);
+    const request = `${r.method} ${escaped}?${r.query}\n${r.body}`;
+    const before = this.#repeated.get(r.idempotencyKey);
+    if (before) return before.request === request ? before.given : refusal(422, "idempotency_key_reused", "the key came with another request before");
+    const given = this.#answers.get(`${r.method} ${r.path}`) ?? this.#ofUsers(r, escaped, lines, onlyNew);
+    if (r.idempotencyKey && given.status < 300) this.#repeated.set(r.idempotencyKey, { request, given });
     return given;
   }
 
-  #ofUsers(r: Received, escaped: string, lines: boolean): Given {
+  #ofUsers(r: Received, escaped: string, lines: boolean, onlyNew: boolean): Given {
     const name = r.path.slice(users.length + 1);
     if (r.path === users && r.method === "GET") return this.#page(r);
     if (name === "import" && r.method === "POST" && lines && r.query.get("async") !== "true") return this.#import(r);
@@ -144,6 +146,7 @@ export class FakeKindred {
     const traits = body.traits ?? {};
     if (r.path === users) {
       const external = body.external_id ?? "";
+      if (!external) return refusal(422, "invalid", "the external_id is empty");
       if (this.#users.has(external)) return refusal(409, "user_exists", "there is a user with this external_id");
       return { status: 201, body: this.#put(external, traits) };
     }
@@ -155,6 +158,7 @@ export class FakeKindred {
       case "GET":
         return { status: 200, body: user };
       case "PUT":
+        if (onlyNew) return refusal(412, "stale", "the user is there");
         return { status: 200, body: this.#put(external, traits) };
       case "PATCH":
         return { status: 200, body: this.#put(external, merged(user.traits, traits)) };
@@ -206,7 +210,7 @@ export class FakeKindred {
 function userOf(line: string): { external_id: string; traits?: Traits } | undefined {
   try {
     const one = JSON.parse(line) as { external_id?: unknown } | null;
-    return typeof one?.external_id === "string" ? (one as { external_id: string }) : undefined;
+    return typeof one?.external_id === "string" && one.external_id ? (one as { external_id: string }) : undefined;
   } catch {
     return undefined;
   }

@@ -54,7 +54,7 @@ class FakeKindred:
         self._lock = threading.Lock()
         self._users: dict[str, t.User] = {}  # by external id
         self._answers: dict[tuple[str, str], Answer] = {}
-        self._repeated: dict[str, Answer] = {}  # by Idempotency-Key
+        self._repeated: dict[str, tuple[Received, Answer]] = {}  # by Idempotency-Key
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -75,21 +75,22 @@ class FakeKindred:
         """Say that a request is refused from now on."""
         self.answer(method, path, *_refusal(status, code, "a test wants it so"))
 
-    def _respond(self, r: Received, escaped: str, lines: bool) -> Answer:
+    def _respond(self, r: Received, escaped: str, lines: bool, only_new: bool) -> Answer:
         if r.path in ("/auth/exchange", "/auth/sessions/token"):
             payload = base64.urlsafe_b64encode(json.dumps({"aud": self.client_id}).encode()).decode().rstrip("=")
             token = {"token": f"e30.{payload}.c2ln", "expires_in": 900, "scopes": ["admin"]}
             return 200, {"data": token} if r.path == "/auth/exchange" else token
         with self._lock:
             self.requests.append(r)
-            if r.idempotency_key and r.idempotency_key in self._repeated:
-                return self._repeated[r.idempotency_key]
-            given = self._answers.get((r.method, r.path)) or self._of_users(r, escaped, lines)
+            if r.idempotency_key in self._repeated:
+                before, given = self._repeated[r.idempotency_key]
+                return given if before == r else _refusal(422, "idempotency_key_reused", "the key came with another request before")
+            given = self._answers.get((r.method, r.path)) or self._of_users(r, escaped, lines, only_new)
             if r.idempotency_key and given[0] < 300:
-                self._repeated[r.idempotency_key] = given
+                self._repeated[r.idempotency_key] = r, given
             return given
 
-    def _of_users(self, r: Received, escaped: str, lines: bool) -> Answer:
+    def _of_users(self, r: Received, escaped: str, lines: bool, only_new: bool) -> Answer:
         name = r.path.removeprefix(USERS).removeprefix("/")
         if r.path == USERS and r.method == "GET":
             return self._page(r)
@@ -104,6 +105,8 @@ class FakeKindred:
                 return _refusal(400, "invalid_json", "the body is no JSON")
             traits = body.get("traits") or {}
         if r.path == USERS:
+            if not body.get("external_id"):
+                return _refusal(422, "invalid", "the external_id is empty")
             if body["external_id"] in self._users:
                 return _refusal(409, "user_exists", "there is a user with this external_id")
             return 201, self._put(body["external_id"], traits)
@@ -115,6 +118,8 @@ class FakeKindred:
             return _refusal(404, "user_unknown", "there is no such user")
         if r.method == "GET":
             return 200, user
+        if r.method == "PUT" and only_new:
+            return _refusal(412, "stale", "the user is there")
         if r.method == "PUT":
             return 200, self._put(external, traits)
         if r.method == "PATCH":
@@ -139,6 +144,8 @@ class FakeKindred:
             try:
                 one = loads(line)
                 external, traits = one["external_id"], one.get("traits") or {}
+                if not external:
+                    raise ValueError
             except (ValueError, KeyError, TypeError, AttributeError):
                 errors.append({"line": n, "code": "invalid", "detail": "the line is no user", "errors": []})
                 continue
@@ -178,7 +185,8 @@ def _handler(fake: FakeKindred) -> type[BaseHTTPRequestHandler]:
             query = dict(urllib.parse.parse_qsl(url.query))
             key = self.headers.get("Idempotency-Key", "")
             request = Received(self.command, urllib.parse.unquote(url.path), query, key, self._body())
-            status, body = fake._respond(request, url.path, self.headers.get("Content-Type") == "application/x-ndjson")
+            lines, only_new = self.headers.get("Content-Type") == "application/x-ndjson", "If-None-Match" in self.headers
+            status, body = fake._respond(request, url.path, lines, only_new)
             self.send_response(status)
             self.send_header("X-Request-Id", "req_test")
             content = b"" if body is None else encode(body)
