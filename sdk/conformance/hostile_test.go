@@ -1048,13 +1048,37 @@ func TestAKeyGoesThroughNoProxyInTheClear(t *testing.T) {
 	}
 }
 
+// A header may have spaces behind it, which are no part of it (RFC 9110, section 5.5). Go's server sends none.
+func TestSpacesBehindARetryAfterAreNoPartOfIt(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+			if n > 0 {
+				good(w)
+				return
+			}
+			conn, buffered, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				return
+			}
+			_, _ = buffered.WriteString("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 100 \t\r\nContent-Length: 0\r\n\r\n")
+			_ = buffered.Flush()
+			_ = conn.Close()
+		})
+		d.client("c", s.URL)
+		if f := d.fails("refused", "c", "users.get", getUser); f.Status != 429 || len(s.seen()) != 1 {
+			t.Errorf("%v after %d requests", f, len(s.seen()))
+		}
+	})
+}
+
 func TestARetryAfterThatIsNoneOrHugeIsNoHurryAndNoWait(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
 		for header, attempts := range map[string]int{
 			"-5": 2, "soon": 2, "1.5.5": 2, "Mon, 01 Jan 2001 00:00:00 GMT": 2, "Fri, 99 Foo 2026 99:99:99 GMT": 2,
-			"Mon, 01 Jan 2001 00:00:00 +999999999999999999": 2,
-			"4000000000": 1, "99999999999999999999": 1, strings.Repeat("9", 5000): 1, "Fri, 31 Dec 9999 23:59:59 GMT": 1,
+			"Mon, 01 Jan 2001 00:00:00 +999999999999999999": 2, "\u0663\u0663\u0663": 2, "1e9": 2, "NaN": 2,
+			"4000000000": 1, "99999999999999999999": 1, strings.Repeat("9", 5000): 1, strings.Repeat("0", 20) + "4000": 1, "Fri, 31 Dec 9999 23:59:59 GMT": 1,
 		} {
 			s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {
 				if n == 0 {

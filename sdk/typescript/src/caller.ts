@@ -641,6 +641,7 @@ function mediaOf(type: string): string {
 /** Milliseconds, from seconds or a date. */
 function retryAfter(text: string | null): number {
   if (text === null) return 0;
+  text = text.trim(); // undici leaves spaces at the end
   if (/^\d+$/.test(text)) return Math.min(Number(text), 2 ** 31) * 1000;
   const at = Date.parse(/:\d\d \d{4}$/.test(text) ? `${text} GMT` : text); // as asctime writes it: in UTC (RFC 9110, section 5.6.7)
   return Math.max(0, at - Date.now()) || 0;

@@ -330,8 +330,8 @@ def seconds_of(text: str | None) -> float:
     """Seconds, from those or from a date."""
     if not text:
         return 0.0
-    if text.isdecimal():
-        return float(min(int(text[:12]), 2**31))
+    if text.isascii() and text.isdecimal():
+        return float(min(int(text.lstrip("0")[:12] or "0"), 2**31))
     try:
         at = email.utils.parsedate_to_datetime(text)
         if at.tzinfo is None:  # as asctime writes it: in UTC (RFC 9110, section 5.6.7)
