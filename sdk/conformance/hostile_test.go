@@ -457,6 +457,24 @@ func TestNothingFollowsARedirect(t *testing.T) {
 	})
 }
 
+// What an answer sets would go with every call behind it, of others too, and grow with each.
+func TestNoCookieIsKept(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
+			http.SetCookie(w, &http.Cookie{Name: "sticky", Value: "1", Path: "/"})
+			good(w)
+		})
+		d.client("c", s.URL)
+		for range 2 {
+			d.must("c", "users.get", getUser)
+		}
+		if seen := s.seen(); len(seen) != 2 || seen[1].Header.Get("Cookie") != "" {
+			t.Errorf("sent was %+v", seen)
+		}
+	})
+}
+
 func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
 	for name, answer := range map[string]handler{
 		"another content type": func(w http.ResponseWriter, _ *http.Request, _ int) {

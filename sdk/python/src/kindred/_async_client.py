@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -25,7 +26,8 @@ class AsyncCaller:
         self._tokens = AsyncTokens(settings, self._exchange)
         limits = httpx.Limits(max_connections=200, max_keepalive_connections=100)
         trusts = common.trusts_environment(settings.base)
-        self._http = httpx.AsyncClient(transport=transport, limits=limits, follow_redirects=False, trust_env=trusts)
+        cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # none is kept: a call is of its token, whatever came before
+        self._http = httpx.AsyncClient(transport=transport, limits=limits, cookies=cookies, follow_redirects=False, trust_env=trusts)
 
     @property
     def base(self) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Callable
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -26,7 +27,8 @@ class Caller:
         self._tokens = Tokens(settings, self._exchange)
         limits = httpx.Limits(max_connections=200, max_keepalive_connections=100)
         trusts = common.trusts_environment(settings.base)
-        self._http = httpx.Client(transport=transport, limits=limits, follow_redirects=False, trust_env=trusts)
+        cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # none is kept: a call is of its token, whatever came before
+        self._http = httpx.Client(transport=transport, limits=limits, cookies=cookies, follow_redirects=False, trust_env=trusts)
 
     @property
     def base(self) -> str:
