@@ -18,7 +18,7 @@ _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 def loads(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Numbers that neither an int nor a float holds are Decimals, and those that no Decimal holds texts."""
     try:
-        return json.loads(text, parse_int=_integer, parse_float=_fraction, object_pairs_hook=object_pairs_hook)
+        return json.loads(text, parse_int=_integer, parse_float=_fraction, parse_constant=_refused, object_pairs_hook=object_pairs_hook)
     except RecursionError as cause:
         raise ValueError("it nests too deeply") from cause
 
@@ -46,6 +46,10 @@ def _fraction(text: str) -> float | Decimal | str:
     except InvalidOperation:  # its exponent has 19 digits or more
         return text
     return number if exact == Decimal(repr(number)) else exact
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}")
 
 
 def _marked(value: Any) -> str:
