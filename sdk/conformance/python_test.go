@@ -158,6 +158,35 @@ assert given == [5, 2, 2], given
 `)
 }
 
+// httpx unpacks each coding without a bound: 64 KiB that are packed twice may be many GB.
+func TestAnAnswerThatIsPackedTwiceIsNoneInPython(t *testing.T) {
+	runsPython(t, `
+import asyncio
+import gzip
+import httpx
+from kindred import AnswerError, AsyncKindred, Kindred
+unpacked = []
+class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+    def __iter__(self):
+        unpacked.append(True)
+        yield gzip.compress(gzip.compress(b"{}"))
+    async def __aiter__(self):
+        unpacked.append(True)
+        yield gzip.compress(gzip.compress(b"{}"))
+headers = {"Content-Type": "application/json", "Content-Encoding": "gzip, gzip"}
+for status in (200, 400):
+    twice = httpx.MockTransport(lambda request: httpx.Response(status, headers=headers, stream=Body()))
+    options = {"base_url": "http://127.0.0.1:1", "token": "e30.e30.c2ln", "transport": twice}
+    for call in (lambda: Kindred(**options).users.get("usr_1"), lambda: asyncio.run(AsyncKindred(**options).users.get("usr_1"))):
+        try:
+            call()
+            raise AssertionError("it was unpacked")
+        except AnswerError as fault:
+            assert "gzip, gzip" in str(fault), fault
+assert not unpacked
+`)
+}
+
 // Types let a text be given, which is a sequence of texts: whoever signed with one of its letters was verified.
 func TestATextIsNoListOfSecretsInPython(t *testing.T) {
 	runsPython(t, `

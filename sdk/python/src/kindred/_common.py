@@ -308,6 +308,12 @@ def check_is_of(response: httpx.Response, want: str) -> None:
         raise AnswerError(f"its Content-Type is {response.headers.get('Content-Type', '')[:60]!r}")
 
 
+def check_is_coded_once(response: httpx.Response) -> None:
+    """Refuse what grows a thousandfold with each coding: httpx unpacks all of them at once."""
+    if "," in response.headers.get("Content-Encoding", ""):
+        raise AnswerError(f"its Content-Encoding is {response.headers['Content-Encoding'][:60]!r}")
+
+
 def check_is_nothing(response: httpx.Response, content: bytes) -> None:
     """A page of something on the way is no sign that kindred has done anything."""
     if content:

@@ -267,6 +267,7 @@ class Caller:
             id = response.headers.get("X-Request-Id", "")
             if call.on_answer:
                 call.on_answer(Answer(response.status_code, id, response.headers.get("ETag", ""), attempts, response.headers))
+            common.check_is_coded_once(response)
             if 200 <= response.status_code <= 299:
                 return read(response, ends)
             raise common.refusal(response, self._read(response, ends))
