@@ -180,6 +180,46 @@ process.exit();
 	}
 }
 
+// fetch takes no other parts than bytes, and waits for ever where it gets one.
+func TestAWebStreamOfUsersIsImported(t *testing.T) {
+	t.Parallel()
+	if !slices.Contains(sdks(), "typescript") {
+		return
+	}
+	got := make(chan string, 3)
+	s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			got <- string(body)
+		}
+		respond(w, 200, "{}")
+	})
+	cmd := exec.CommandContext(t.Context(), "node", "--no-warnings", "--input-type=module", "-e", `
+import { Kindred, UsageError } from "../typescript/build/src/index.js";
+const [baseUrl, token] = process.argv.slice(1);
+const kindred = new Kindred({ baseUrl, token });
+const line = '{"external_id":"ü"}\n';
+const bytes = new TextEncoder().encode(line);
+await kindred.users.import(ReadableStream.from([{ external_id: "ü" }]));
+await kindred.users.import(ReadableStream.from([bytes.subarray(0, 17), bytes.subarray(17)])); // in the middle of a character
+const text = ReadableStream.from([line.slice(0, 5), line.slice(5)]);
+const fault = await kindred.users.import(text).catch((fault) => fault);
+if (!(fault instanceof UsageError)) throw fault;
+process.exit();
+`, s.URL, tokenOf(0))
+	cmd.WaitDelay = time.Second
+	killing := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer killing.Stop()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, what := range []string{"users", "bytes"} {
+		if body := <-got; body != "{\"external_id\":\"ü\"}\n" {
+			t.Errorf("of a stream of %s, %q arrived", what, body)
+		}
+	}
+}
+
 // Its types let a stream of Node's be given, whose parts were written as objects.
 func TestAStreamOfNodesIsImportedAsItIs(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ export interface Answer {
 }
 
 /** What an import takes: objects, lines as they are, or parts of bytes. Texts, bytes and arrays can be sent again. */
-export type Lines<T> = string | Uint8Array | ReadableStream<Uint8Array> | AsyncIterable<T | Uint8Array> | Iterable<T | Uint8Array>;
+export type Lines<T> = string | Uint8Array | ReadableStream<Exclude<T, string> | Uint8Array> | AsyncIterable<T | Uint8Array> | Iterable<T | Uint8Array>;
 
 /** @internal */
 export interface Request {
@@ -541,9 +541,10 @@ export async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on:
  */
 function linesOf(lines: Lines<unknown>, over: AbortSignal, broken: (by: unknown) => void): string | Uint8Array | ReadableStream<Uint8Array> {
   if (typeof lines === "string") return unicode(lines);
-  if (lines instanceof Uint8Array || lines instanceof ReadableStream) return lines;
+  if (lines instanceof Uint8Array) return lines;
   const encoder = new TextEncoder();
   const from = Symbol.asyncIterator in lines ? lines[Symbol.asyncIterator]() : lines[Symbol.iterator]();
+  const web = lines instanceof ReadableStream; // whose parts nothing tells from lines where they are text
   const cut = (lines as { readableObjectMode?: boolean }).readableObjectMode === false; // a stream of Node's, of bytes or text
   let open = true;
   const end = async () => {
@@ -559,6 +560,7 @@ function linesOf(lines: Lines<unknown>, over: AbortSignal, broken: (by: unknown)
         let next;
         try {
           next = await from.next();
+          if (web && typeof next.value === "string") throw new UsageError("a stream of text may be cut anywhere: pipe it through a TextEncoderStream");
           if (!next.done && !(next.value instanceof Uint8Array)) text += cut ? unicode(String(next.value)) : lineOf(next.value);
         } catch (by) {
           broken(by);
