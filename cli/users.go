@@ -115,8 +115,8 @@ func (c *call) linesOf(name string) (io.Reader, func(), error) {
 // looksAt is how many bytes of a file say what it is, at most.
 const looksAt = 512
 
-// formatOf says what a file is, by how it begins, as the console does: a file of CSV may be called .txt, or have no name.
-// A name that tells of something else is believed. The lines are to be read from what is returned.
+// formatOf says what a file is, by how it begins, as the console does: a file of CSV may be called .txt, or have no name. The
+// service says of what is neither how to make it one. The lines are to be read from what is returned.
 func formatOf(ctx context.Context, name string, lines io.Reader) (format string, whole io.Reader, err error) {
 	first, err := unlessInterrupted(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(lines, looksAt)) })
 	if err != nil {
@@ -130,13 +130,10 @@ func formatOf(ctx context.Context, name string, lines io.Reader) (format string,
 		lines = io.MultiReader(bytes.NewReader(first), lines)
 	}
 	begins := bytes.TrimLeft(bytes.TrimPrefix(first, []byte("\ufeff")), " \t\r\n")
-	switch ext := strings.ToLower(filepath.Ext(name)); {
-	case bytes.HasPrefix(begins, []byte("{")), ext == ".ndjson", ext == ".jsonl":
+	if ext := strings.ToLower(filepath.Ext(name)); bytes.HasPrefix(begins, []byte("{")) || ext == ".ndjson" || ext == ".jsonl" {
 		return "ndjson", lines, nil
-	case name == "-", ext == "", ext == ".csv", ext == ".tsv", ext == ".txt":
-		return "csv", lines, nil
 	}
-	return "", nil, fmt.Errorf("%s begins with no object of JSON, and its name is not one of CSV: say what it is with --format", name)
+	return "csv", lines, nil
 }
 
 // again is a file under a bar that can be read again from its beginning.

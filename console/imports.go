@@ -23,6 +23,7 @@ func (p *page) importUsers() error {
 	}
 	begun, err := api.Users.ImportLater(p.r.Context(), file, kindred.ImportUsersParams{}, options...)
 	if err != nil {
+		_, _ = io.CopyN(io.Discard, file, largestUnread) // else the browser is cut off while it sends
 		return p.again(asCSV(err), p.users)
 	}
 	at := Path + "imports/" + url.PathEscape(begun.ID)
@@ -44,7 +45,7 @@ func (p *page) previewImport() error {
 		return err
 	}
 	found, err := api.Users.PreviewImport(p.r.Context(), file, options...)
-	_, _ = io.CopyN(io.Discard, file, largestUnread) // else the browser is cut off while it sends
+	_, _ = io.CopyN(io.Discard, file, largestUnread) // as above
 	if err != nil {
 		return p.again(asCSV(err), p.users)
 	}
@@ -66,7 +67,7 @@ func asCSV(err error) error {
 }
 
 // largestUnread bounds what is read of a file only to answer its sender.
-// limit: edge | bytes of a file whose preview is shown that are read, without JavaScript | {largestUnread B}
+// limit: edge | bytes of a file that is refused, or whose preview is shown, that are read, without JavaScript | {largestUnread B}
 const largestUnread = 64 << 20
 
 // chosenFile is the file of a form, read while the browser still sends it, and how the API is to read it. By its content:
@@ -98,12 +99,7 @@ func (p *page) chosenFile() (io.Reader, []kindred.Option, error) {
 			continue
 		}
 		file := bufio.NewReaderSize(part, looksAt)
-		begins := beginning(file)
-		if why := notLines(begins); why != "" {
-			_, _ = io.CopyN(io.Discard, file, largestUnread) // as above
-			return nil, nil, invalid("file", why)
-		}
-		if !bytes.HasPrefix(begins, []byte("{")) {
+		if !bytes.HasPrefix(beginning(file), []byte("{")) {
 			return &inTurns{r: file}, []kindred.Option{kindred.WithCSV()}, nil
 		}
 		return &inTurns{r: file}, nil, nil
@@ -136,17 +132,6 @@ func beginning(file *bufio.Reader) (text []byte) {
 		}
 	}
 	return text
-}
-
-// notLines says why a file is none that an import takes, by how it begins; "" where it may be one.
-func notLines(begins []byte) string {
-	switch {
-	case bytes.HasPrefix(begins, []byte("[")):
-		return say("users.it_is_a_list")
-	case bytes.HasPrefix(begins, []byte("PK\x03\x04")), bytes.HasPrefix(begins, []byte("\xd0\xcf\x11\xe0")): // of today, and of before 2007
-		return say("users.it_is_a_workbook")
-	}
-	return ""
 }
 
 func (p *page) showImport() error {

@@ -277,12 +277,14 @@ func TestUsersAreImportedFromAFileAndAPipe(t *testing.T) {
 		!strings.Contains(out.String(), "/external_id") {
 		t.Errorf("%v: %s", err, &out)
 	}
-	sheet := filepath.Join(t.TempDir(), "people.xlsx")
-	if err := os.WriteFile(sheet, []byte("PK\x03\x04"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := sh.run("users", "import", sheet); err == nil || !strings.Contains(err.Error(), "--format") {
-		t.Errorf("a file of another kind: %v", err)
+	for name, one := range map[string]struct{ content, why string }{"people.xlsx": {"PK\x03\x04", "Save the sheet as CSV UTF-8"}, "people.json": {`[{"external_id":"u1"}]`, "Write one object a line"}} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(one.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := sh.run("users", "import", file); err == nil || !strings.Contains(err.Error(), one.why) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -82,6 +82,10 @@ func (c *csvLines) next() error {
 	}
 	fields, err := c.parse(record)
 	switch {
+	case c.columns == nil && beginsWorkbook(record):
+		return badCSV("The file is a workbook or an archive. Save the sheet as CSV UTF-8 in your spreadsheet, and send that file.")
+	case c.columns == nil && beginsList.Match(record):
+		return badCSV("The file begins a list of JSON. %s", insteadOfList)
 	case c.columns == nil && (!utf8.Valid(record) || bytes.IndexByte(record, 0) >= 0): // UTF-16 has lone CRs, too
 		return badCSV("The file is not text in UTF-8. Save it as CSV UTF-8.")
 	case c.columns == nil && bytes.Count(record, []byte("\r")) > bytes.Count(record, []byte("\r\n")): // all of the file may be one line
@@ -107,6 +111,14 @@ func (c *csvLines) next() error {
 
 // namesSeparator is the line that spreadsheets put before a header for one another. The header tells the same.
 var namesSeparator = regexp.MustCompile("^(\ufeff)?\"?sep=[^\r\n]?\"?\r?\n$")
+
+// beginsList is a list of objects that is sent for CSV.
+var beginsList = regexp.MustCompile(`^\x{feff}?[ \t]*\[\s*(\{|$)`)
+
+// beginsWorkbook tells the archive that a workbook is, and the compound file that it was before 2007.
+func beginsWorkbook(file []byte) bool {
+	return bytes.HasPrefix(file, []byte("PK\x03\x04")) || bytes.HasPrefix(file, []byte("\xd0\xcf\x11\xe0"))
+}
 
 // done passes over lines, the first of which stands for line.
 func (c *csvLines) done(lines, line []byte) {

@@ -116,6 +116,11 @@ func TestAFileOfCSVWithoutAUsableHeaderIsRefused(t *testing.T) {
 		"\xff\xfee\x00x\x00;\x00\r\x00\n\x00":            "not text in UTF-8. Save it as CSV UTF-8",
 		"e\x00x\x00;\x00\r\x00\n\x00":                    "not text in UTF-8",
 		"external_id,stra\xdfe\r\n":                      "not text in UTF-8",
+		"PK\x03\x04\x14\x00":                             "a workbook or an archive. Save the sheet as CSV UTF-8",
+		"\xd0\xcf\x11\xe0":                               "a workbook",
+		"\ufeff [\n{\"external_id\":\"a\"}]":             "begins a list of JSON. Write one object a line",
+		"[{\"external_id\":\"a\"}]":                      "a list of JSON",
+		"[likes],b\n":                                    "no column that is spelled external_id",
 		"external_id" + strings.Repeat("\rx", maxRecord): "Save it with LF or CRLF",
 		"external_id" + strings.Repeat(",", 1024) + "\n": "1025 columns",
 		// Each line would repeat it: 400 KB of a file were 800 MB of users.

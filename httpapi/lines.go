@@ -25,10 +25,12 @@ func NewUserLines() UserLines {
 func (l UserLines) Decode(line []byte) (NewUser, error) {
 	u, err := l.decode(line)
 	if refused := fault.As(err); refused != nil && bytes.HasPrefix(line, []byte("[")) {
-		refused.Detail = "The line begins a list of JSON. Write one object a line, without brackets around all or commas between: jq -c '.[]' makes that of a list."
+		refused.Detail = "The line begins a list of JSON. " + insteadOfList
 	}
 	return u, err
 }
+
+const insteadOfList = "Write one object a line, without brackets around all or commas between: jq -c '.[]' makes that of a list."
 
 func (l UserLines) decode(line []byte) (NewUser, error) {
 	if len(line) > 0 && line[0] == refusedRecord {
