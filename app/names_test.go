@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"kindred"
 	"kindred/commands/policies"
 	"kindred/dispatcher"
 	"kindred/eventstore"
@@ -51,7 +52,6 @@ func TestFollowersStay(t *testing.T) {
 // described is a registry that keeps no more than what metrics are called.
 type described struct {
 	t     *testing.T
-	names map[string]bool
 	lines []string
 }
 
@@ -71,7 +71,6 @@ func (d *described) Register(c prometheus.Collector) error {
 		if !strings.HasPrefix(name, "kindred_") { // the Go runtime's and the process's
 			continue
 		}
-		d.names[name] = true
 		labels := strings.TrimSpace(found[2] + " " + found[3])
 		d.lines = append(d.lines, strings.TrimSpace(fmt.Sprintf("%s %s %s", kindOf(d.t, c, name), name, labels)))
 	}
@@ -115,7 +114,7 @@ func kindOf(t *testing.T, c prometheus.Collector, name string) string {
 // Dashboards and alerts are made of these.
 func TestMetricsStay(t *testing.T) {
 	t.Parallel()
-	d := &described{t: t, names: map[string]bool{}}
+	d := &described{t: t}
 	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none") // which nobody connects
 	if err != nil {
 		t.Fatal(err)
@@ -135,4 +134,17 @@ func TestMetricsStay(t *testing.T) {
 	d.MustRegister(edge)
 	auth.New(auth.Config{Issuer: &auth.Issuer{Keys: &auth.Keyring{Now: time.Now}}, Metrics: d})
 	golden.Check(t, "metrics.txt", d.lines)
+
+	const page = "docs/operations.md"
+	text := string(testkit.Must(kindred.Documentation.ReadFile(page))(t))
+	for _, line := range d.lines {
+		name := strings.Fields(line)[1]
+		told := strings.Contains(text, "`"+name+"`")
+		for at, c := range name {
+			told = told || c == '_' && strings.Contains(text, "`"+name[:at+1]+"…`")
+		}
+		if !told {
+			t.Errorf("%s does not say when %s is alarming", page, name)
+		}
+	}
 }
