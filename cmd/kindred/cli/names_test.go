@@ -3,19 +3,30 @@ package cli
 import (
 	"fmt"
 	"io"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"kindred"
 	"kindred/golden"
+	"kindred/testkit"
 )
 
 func TestCommandsAndTheirFlagsStay(t *testing.T) {
 	var lines []string
+	var docs []byte
+	for _, page := range []string{"README.md", "docs/cli.md", "docs/operations.md"} {
+		docs = append(docs, testkit.Must(kindred.Documentation.ReadFile(page))(t)...)
+	}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		lines = append(lines, c.CommandPath())
+		if told := "(kindred |`)" + strings.TrimPrefix(c.CommandPath(), "kindred ") + "\\b|`" + c.Name() + "`"; c.Runnable() && !regexp.MustCompile(told).Match(docs) {
+			t.Errorf("neither docs/cli.md nor docs/operations.md tells what %s does", c.CommandPath())
+		}
 		for _, alias := range c.Aliases {
 			lines = append(lines, c.CommandPath()+" is also "+alias)
 		}
