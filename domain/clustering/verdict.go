@@ -103,8 +103,9 @@ func Spans(s traits.Schema, e *traits.Encoder) []Span {
 // largest distance from the mean over users and draws, in standard deviations, at any of the
 // numbers: for each draw it is found as for the users, so that the share of draws that
 // stand out as much is an exact p-value (a Monte Carlo test; Barnard 1963). Users who are
-// more than one cloud are Groups only if runs of other seeds find the same ones, their
-// number included (Lange et al. 2004; von Luxburg 2010): else there may be groups, but not
+// more than one cloud are Groups only if they stand out as such at the number of clusters of the
+// run, too, for others than these may make them do so, and if runs of other seeds find the same
+// ones, their number included (Lange et al. 2004; von Luxburg 2010): else there may be groups, but not
 // surely these. Then Judge finds out how stable each cluster is by the bootstrap. It
 // returns the context's error within about 100 ms of its end, and needs 32 MiB and five
 // times the points for each thread.
@@ -115,15 +116,20 @@ func Judge(ctx context.Context, t Trial) (Judgement, error) {
 	if err != nil {
 		return j, err
 	}
-	if j.Shuffled, err = t.compare(ctx, users, n.shuffled); err != nil {
+	if j.Shuffled, _, err = t.compare(ctx, users, n.shuffled); err != nil {
 		return j, err
 	}
 	if j.Shuffled.P <= atMostByChance {
-		cloud, err := t.compare(ctx, users, n.cloud)
+		cloud, own, err := t.compare(ctx, users, n.cloud)
 		if err != nil {
 			return j, err
 		}
-		if j.Cloud, j.Verdict = &cloud, Continuum; cloud.P < atMostByChance {
+		j.Cloud, j.Verdict = &cloud, Continuum
+		switch {
+		case cloud.P >= atMostByChance:
+		case own.P > atMostByChance: // there may be groups, but these clusters are not they
+			j.Cloud = &own
+		default:
 			agreement, err := t.agreement(ctx)
 			if err != nil {
 				return j, err
@@ -161,20 +167,31 @@ func (t Trial) options(number int) Options {
 	}
 }
 
-// compare draws from a null.
-func (t Trial) compare(ctx context.Context, users []float64, draw func(seed uint64, number int) Points) (Null, error) {
+// compare draws from a null. Own is the comparison at the number of clusters, of those that are
+// tried, that is the nearest to the run's.
+func (t Trial) compare(ctx context.Context, users []float64, draw func(seed uint64, number int) Points) (found, own Null, err error) {
 	all := make([][]float64, 1+nullDraws)
 	all[0] = users
-	err := each(ctx, nullDraws, t.Threads, func(i int) (err error) {
+	err = each(ctx, nullDraws, t.Threads, func(i int) (err error) {
 		all[1+i], err = t.silhouettes(ctx, draw(t.Seed, i), 1+i)
 		return err
 	})
 	if err != nil {
-		return Null{}, err
+		return found, own, err
 	}
-	found, most := Null{}, make([]float64, len(all))
+	most := make([]float64, len(all))
 	for n := range users {
 		mean, deviation := spread(all, n)
+		if n == 0 || t.K*t.K > judged[n-1]*judged[n] {
+			own = Null{K: judged[n], Silhouette: users[n], Expected: mean + (mean-users[n])/nullDraws}
+			as := 0
+			for _, of := range all {
+				if of[n] >= users[n] {
+					as++
+				}
+			}
+			own.P = float64(as) / float64(len(all))
+		}
 		for i, of := range all {
 			out := (of[n] - mean) / max(deviation, 1e-9)
 			if i == 0 && (n == 0 || out > most[0]) {
@@ -193,7 +210,7 @@ func (t Trial) compare(ctx context.Context, users []float64, draw func(seed uint
 		}
 	}
 	found.P = float64(as) / float64(len(all))
-	return found, nil
+	return found, own, nil
 }
 
 // spread is the mean and the standard deviation of the values at one place.

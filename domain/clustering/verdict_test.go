@@ -120,6 +120,39 @@ func TestGroupsThatAreCutAnywhereAreNoGroups(t *testing.T) {
 	}
 }
 
+// Users are of three kinds, by four answers that mostly agree, while the clusters cut a square of two numbers that
+// say nothing of each other.
+func TestClustersThatAreNotTheGroupsAreNoGroups(t *testing.T) {
+	t.Parallel()
+	const seed, numbers, answers, kinds = 2, 2, 4, 3
+	random := draws(seed, 99)
+	trial := Trial{Points: Points{Dims: numbers + answers*kinds}, Seed: seed, Threads: 2}
+	for d := range numbers {
+		trial.Traits = append(trial.Traits, Span{d, 1, true, false})
+	}
+	for a := range answers {
+		trial.Traits = append(trial.Traits, Span{numbers + a*kinds, kinds, false, false})
+	}
+	for range 400 {
+		row, kind := make([]float32, trial.Points.Dims), random.IntN(kinds)
+		for d := range numbers {
+			row[d] = float32(1.2 * (2*random.Float64() - 1))
+		}
+		for a := range answers {
+			answer := kind
+			if random.Float64() < 0.2 {
+				answer = random.IntN(kinds)
+			}
+			row[numbers+a*kinds+answer] = 0.25
+		}
+		trial.Points.Data = append(trial.Points.Data, row...)
+	}
+	j := mustJudge(t, trial.divided(t, 4))
+	if j.Verdict != Continuum || j.Cloud == nil || j.Cloud.K != 4 || j.Cloud.P <= atMostByChance {
+		t.Errorf("a square that is cut into four is %s: %+v", j.Verdict, j.Cloud)
+	}
+}
+
 func TestDivisionsAreCompared(t *testing.T) {
 	for _, c := range []struct {
 		a, b []uint16
