@@ -207,8 +207,8 @@ var verdicts = map[string]string{
 		"together, divides as well. The clusters are parts of one range; their borders could be elsewhere.",
 	unsettled: "The users are more than one crowd, but which groups they form is not settled: divided anew from another " +
 		"beginning, the same users come out otherwise. The borders could be elsewhere.",
-	"none": "Nothing speaks for groups: users whose traits were dealt out at random divide as well. The clusters cut through one " +
-		"crowd, and another run may cut otherwise.",
+	"none": "Nothing speaks for groups: users whose traits were dealt out at random divide as well. But for the gaps that a single " +
+		"trait has by itself, the clusters cut through one crowd, and another run may cut otherwise.",
 	"unknown": "Whether there are groups was not found out.",
 }
 
