@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	conns     = 2
 	firstPage = 100              // events
 	pageBytes = 3 << 20          // that the events of a page should have, judged by the one before
 	longest   = 30 * time.Minute // that a state may take to be built
@@ -84,10 +83,10 @@ func (s Sources) Build(ctx context.Context, client id.Client, size int64, report
 	return nil
 }
 
-// within opens connections that find the tables of a schema first.
+// within opens a connection that finds the tables of a schema first.
 func within(ctx context.Context, like *pgxpool.Pool, schema string) (*pgxpool.Pool, error) {
 	config := like.Config()
-	config.MaxConns, config.MinConns = conns, 0
+	config.MaxConns, config.MinConns = 1, 0
 	postgres.Set(config.ConnConfig, postgres.Settings{
 		"search_path":        pgx.Identifier{schema}.Sanitize() + ", public",
 		"synchronous_commit": "off",

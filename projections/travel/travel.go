@@ -20,6 +20,10 @@ import (
 	"kindred/semaphore"
 )
 
+// Conns are the connections to the database that all states of a process are built
+// and read over, each over one.
+const Conns = atOnce
+
 const (
 	atOnce   = 6 // states of this process, being built or kept
 	ofClient = 2 // of one client

@@ -8,9 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore/projector"
+	"kindred/testkit"
 )
 
 // visit waits for a state, and does not read it.
@@ -180,4 +183,16 @@ func TestAStateWhoseLeaseWasLostIsBuiltAnew(t *testing.T) {
 		stop()
 		building.Wait()
 	})
+}
+
+// Operators count them: where the server allows no more, requests of all clients fail.
+func TestStatesHaveNoMoreConnectionsThanAreCounted(t *testing.T) {
+	t.Parallel()
+	like := testkit.Must(pgxpool.New(t.Context(), "postgres://127.0.0.1:1/nowhere"))(t)
+	t.Cleanup(like.Close)
+	pool := testkit.Must(within(t.Context(), like, "scratch_0_1"))(t)
+	t.Cleanup(pool.Close)
+	if most := atOnce * pool.Config().MaxConns; most > Conns {
+		t.Errorf("%d states have %d connections, and %d are counted", atOnce, most, Conns)
+	}
 }
