@@ -110,6 +110,10 @@ func configure(config *pgx.ConnConfig, appName string) {
 	settings := Settings{
 		"idle_in_transaction_session_timeout": idleInTxTimeout,
 		"random_page_cost":                    randomPageCost,
+		// Of a role or a database: a model of millions is indexed and analyzed for as long as that takes, and who listens is idle.
+		"statement_timeout":    "0",
+		"lock_timeout":         "0",
+		"idle_session_timeout": "0",
 	}
 	for name, value := range config.RuntimeParams { // of the URL
 		if !slices.Contains(startupParams, strings.ToLower(name)) {

@@ -36,7 +36,10 @@ func TestStatementsGoByNoSettingOfTheDatabase(t *testing.T) {
 	pool := testkit.Must(postgres.Open(t.Context(), url, postgres.Options{}))(t)
 	defer pool.Close()
 	name := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
-	for _, setting := range []string{`default_transaction_isolation = 'serializable'`, `search_path = 'elsewhere'`, `client_encoding = 'LATIN1'`} {
+	for _, setting := range []string{
+		`default_transaction_isolation = 'serializable'`, `search_path = 'elsewhere'`, `client_encoding = 'LATIN1'`,
+		`statement_timeout = '1min'`, `lock_timeout = '1min'`, `idle_session_timeout = '1min'`,
+	} {
 		if _, err := pool.Exec(t.Context(), `ALTER DATABASE `+name+` SET `+setting); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +51,10 @@ func TestStatementsGoByNoSettingOfTheDatabase(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), `SELECT * FROM unnest($1::text[])`, []named{"é"}).Scan(&one); err != nil || one != "é" {
 		t.Errorf("%q, %v", one, err)
 	}
-	for setting, want := range map[string]string{"default_transaction_isolation": "read committed", "search_path": "public", "client_encoding": "UTF8"} {
+	for setting, want := range map[string]string{
+		"default_transaction_isolation": "read committed", "search_path": "public", "client_encoding": "UTF8",
+		"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0",
+	} {
 		var got string
 		if err := conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got); err != nil || got != want {
 			t.Errorf("%s: %s (%v) instead of %s", setting, got, err, want)
