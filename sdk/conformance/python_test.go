@@ -158,6 +158,33 @@ assert given == [5, 2, 2], given
 `)
 }
 
+func TestTheHeadOfAnAnswerHasTheTimeOfItsCallInPythonsTasks(t *testing.T) {
+	runsPython(t, `
+import asyncio
+from kindred import AsyncKindred, TookTooLongError
+async def main():
+    gone = asyncio.Event()
+    async def drips(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nX: ")
+        try:
+            while True:
+                writer.write(b"a")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        except ConnectionError:
+            gone.set()
+    server = await asyncio.start_server(drips, "127.0.0.1", 0)
+    kindred = AsyncKindred(base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", token="e30.e30.c2ln", timeout=0.5)
+    try:
+        await asyncio.wait_for(kindred.users.get("usr_1"), 20)
+        raise AssertionError("an answer")
+    except TookTooLongError:
+        pass
+    await asyncio.wait_for(gone.wait(), 20)  # the connection is given up, too
+asyncio.run(main())
+`)
+}
+
 // httpx unpacks each coding without a bound: 64 KiB that are packed twice may be many GB.
 func TestAnAnswerThatIsPackedTwiceIsNoneInPython(t *testing.T) {
 	runsPython(t, `

@@ -283,7 +283,7 @@ var synchronousWords = []struct {
 	{regexp.MustCompile(`\baclose\b`), "close"},
 	{regexp.MustCompile(`\baiter_(raw|bytes|lines)\b`), "iter_$1"},
 	{regexp.MustCompile(`\baread\b`), "read"},
-	{regexp.MustCompile(`\b(pause|sent)_async\b`), "$1"},
+	{regexp.MustCompile(`\b(answered|pause|sent)_async\b`), "$1"},
 	{regexp.MustCompile(`\bStopAsyncIteration\b`), "StopIteration"},
 }
 

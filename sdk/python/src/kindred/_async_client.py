@@ -14,7 +14,7 @@ from . import _common as common
 from ._common import Answer, Call, Final, Request, Settings, Token
 from ._events import EventParser, Place
 from ._tokens import AsyncTokens
-from ._waiting import AsyncLines, AsyncReader, pause_async, sent_async
+from ._waiting import AsyncLines, AsyncReader, answered_async, pause_async, sent_async
 from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError, UsageError
 
 __all__ = ["AsyncCaller", "AsyncLines"]
@@ -257,7 +257,7 @@ class AsyncCaller:
                 headers=headers,
                 timeout=left,
             )
-            response = await self._http.send(request, stream=True)
+            response = await answered_async(self._http, request, left)
         except httpx.InvalidURL:
             raise UsageError(f"{r.operation}: an id or what is asked for is too long for a URL") from None
         except httpx.HTTPError as cause:

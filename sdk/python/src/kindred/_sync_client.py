@@ -15,7 +15,7 @@ from . import _common as common
 from ._common import Answer, Call, Final, Request, Settings, Token
 from ._events import EventParser, Place
 from ._tokens import Tokens
-from ._waiting import Lines, Reader, pause, sent
+from ._waiting import Lines, Reader, answered, pause, sent
 from .errors import AnswerError, BrokenConnectionError, KindredError, RefusedError, TookTooLongError, UsageError
 
 __all__ = ["Caller", "Lines"]
@@ -258,7 +258,7 @@ class Caller:
                 headers=headers,
                 timeout=left,
             )
-            response = self._http.send(request, stream=True)
+            response = answered(self._http, request, left)
         except httpx.InvalidURL:
             raise UsageError(f"{r.operation}: an id or what is asked for is too long for a URL") from None
         except httpx.HTTPError as cause:

@@ -26,6 +26,23 @@ async def pause_async(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+def answered(http: httpx.Client, request: httpx.Request, seconds: float) -> httpx.Response:
+    """The head of an answer. Nothing ends a thread that gets it drop by drop: each read of the socket has all the time."""
+    return http.send(request, stream=True)
+
+
+async def answered_async(http: httpx.AsyncClient, request: httpx.Request, seconds: float) -> httpx.Response:
+    """The head of an answer, if all of it comes in its time."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await http.send(request, stream=True)
+    except TimeoutError:
+        if not limit.expired():  # it is of what makes the lines
+            raise
+        raise httpx.ReadTimeout("the head of the answer took too long") from None
+
+
 def sent(lines: Any, ends: float) -> Iterator[bytes]:
     """The lines of an import in parts of about 16 KiB, for as long as it may take."""
     part = bytearray()
