@@ -73,8 +73,8 @@ func always(matchRule string) (*Rule, error) {
 	return r, nil
 }
 
-// TraitParts are the texts of the parts of the filter that read the user's own traits alone:
-// rules of users. Whom one of them does not name, the filter does not name either, whoever the
+// TraitParts are the texts of the parts of the filter that read the user's own traits alone, or
+// its bucket: rules of users. Whom one of them does not name, the filter does not name either, whoever the
 // viewer is, until the user's traits change.
 func (f *Filter) TraitParts() []string {
 	if f == nil {

@@ -824,12 +824,13 @@ func TestAFilterIsItsTraitPartsWhereItAsksForNothingElse(t *testing.T) {
 	}
 }
 
-// Of a rule of pairs, what reads the candidate's traits alone is a trait part; windows, segments and
+// Of a rule of pairs, what reads the candidate's traits alone, or its bucket, is a trait part; windows, segments and
 // the viewer are not, and neither is a part of which not all must hold. The first is nothing else.
 func TestTheTraitPartsOfARule(t *testing.T) {
 	for text, want := range map[string][]string{
 		`traits.plan == "pro" && (traits.age > 30 && "jazz" in traits.likes)`:                                               {`traits.plan == "pro"`, `traits.age > 30.0`, `"jazz" in traits.likes`},
-		`traits.sex in viewer.traits.seeks && bucket("x", 2) == 0`:                                                          nil,
+		`traits.sex in viewer.traits.seeks && bucket("x", 2) == 0`:                                                          {`bucket("x", 2) == 0`},
+		`traits.sex in viewer.traits.seeks && 1 == 1`:                                                                       nil,
 		`traits.plan == "pro" || viewer.traits.age > 3`:                                                                     nil,
 		`within(traits.seen, "30d") && has(traits.city)`:                                                                    {`has(traits.city)`},
 		`user.external_id != "" && user.created_at > timestamp("2026-01-01T00:00:00Z") && traits.pets.exists(p, p.age > 1)`: {`traits.pets.exists(p, p.age > 1)`},

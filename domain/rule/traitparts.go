@@ -18,8 +18,8 @@ var ofTraits = []string{
 }
 
 // traitPartsOf finds the parts of a rule, as texts of rules of users, without which it names
-// nobody, and which depend on the user's own traits alone, not on the viewer. whole says
-// that the rule has no other parts.
+// nobody, and which depend on the user's own traits alone, or its bucket, not on the viewer.
+// whole says that the rule has no other parts.
 func traitPartsOf(source *ast.AST, e ast.Expr) (texts []string, whole bool) {
 	if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.LogicalAnd {
 		whole = true
@@ -40,6 +40,7 @@ func traitPartsOf(source *ast.AST, e ast.Expr) (texts []string, whole bool) {
 		switch e.Kind() {
 		case ast.CallKind:
 			only = only && slices.Contains(ofTraits, e.AsCall().FunctionName())
+			reads = reads || e.AsCall().FunctionName() == "bucket"
 		case ast.IdentKind:
 			only = only && names[e.AsIdent()]
 			reads = reads || e.AsIdent() == "traits"
