@@ -166,18 +166,23 @@ func (l line) rule(kind kindred.TraitType) string {
 		keys = strings.Split(l.Trait, ".")
 	}
 	at := reference(keys)
-	text := quoted(l.Value)
+	text, number := quoted(l.Value), withoutCommas(l.Value)
+	if len(strings.TrimLeft(number, "-")) > 18 && !strings.Contains(number, ".") {
+		number += ".0" // as rules take whole numbers of more digits
+	}
 	value := text
 	switch {
 	case (kind == kindred.TraitTypeNumber || kind == "") && isNumber(l.Value):
-		if value = withoutCommas(l.Value); len(strings.TrimLeft(value, "-")) > 18 && !strings.Contains(value, ".") {
-			value += ".0" // as rules take whole numbers of more digits
-		}
+		value = number
 	case kind == kindred.TraitTypeBool && (l.Value == "true" || l.Value == "false"):
 		value = l.Value
 	}
+	either := (kind == kindred.TraitTypeCategory || kind == kindred.TraitTypeSet) && spells(l.Value)
 	switch l.Comparison {
 	case "not":
+		if either {
+			return "!(" + at + " in [" + text + ", " + number + "])"
+		}
 		return at + " != " + value
 	case "over":
 		return at + " > " + value
@@ -187,13 +192,25 @@ func (l line) rule(kind kindred.TraitType) string {
 		if kind == kindred.TraitTypeCategory {
 			return at + ".contains(" + text + ")" // nothing is in what is one text
 		}
+		if either {
+			return "(" + text + " in " + at + " || " + number + " in " + at + ")"
+		}
 		return value + " in " + at
 	case "within":
 		return "within(" + at + ", " + text + ")" // a span, such as 30d
 	case "there":
 		return "has(" + at + ")"
 	}
+	if either {
+		return at + " in [" + text + ", " + number + "]"
+	}
 	return at + " == " + value
+}
+
+// spells says whether a text is what a number is shown as: a code, or an element of a list, may be the one or the other.
+func spells(text string) bool {
+	x, err := strconv.ParseFloat(text, 64)
+	return err == nil && isNumber(text) && strconv.FormatFloat(x, 'f', -1, 64) == text
 }
 
 // withoutCommas is a number without those of its thousands.
