@@ -374,8 +374,8 @@ func moment(v any) (time.Time, bool) {
 			return at, err == nil
 		}
 		v = strings.ToUpper(v)
-		if at, is := strings.CutSuffix(v, ":60Z"); is {
-			before, ok := moment(at + ":59Z")
+		if second := len("2006-01-02T15:04:"); strings.HasPrefix(v[min(second, len(v)):], "60") {
+			before, ok := moment(v[:second] + "59" + v[second+2:])
 			return before.Add(time.Second), ok
 		}
 		at, err := time.Parse(time.RFC3339, v)
