@@ -4,8 +4,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,6 +176,21 @@ func TestEachPackageImportsOnlyWhatItMay(t *testing.T) {
 	}
 	if checked < 50 {
 		t.Fatalf("only %d files were found: the walk does not see the tree", checked)
+	}
+}
+
+// A stranger looks for a package there.
+func TestEachPackageIsInTheTreeOfTheDocumentation(t *testing.T) {
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tree, _ := strings.Cut(string(text), "## Where things are")
+	tree, _, _ = strings.Cut(tree, "\n## ")
+	for folder := range rules {
+		if inside := regexp.MustCompile(`^(scripts|sdk|e2e)/|test$|^\.$`); !inside.MatchString(folder) && !strings.Contains(tree, path.Base(folder)+"/") {
+			t.Errorf("docs/architecture.md does not say where %s is", folder)
+		}
 	}
 }
 
