@@ -308,7 +308,7 @@ func TestThrowAwayTablesThatAreSlowToGoFailNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer reading.Rollback(context.WithoutCancel(t.Context()))
+	defer func() { _ = reading.Rollback(context.WithoutCancel(t.Context())) }() // it may have been
 	err = w.runner("a").Scratch(t.Context(), []projector.ReadModel{names{}}, func(ctx context.Context, schema string) error {
 		_, err := reading.Exec(ctx, `TABLE `+schema+`.renamings`)
 		return err
