@@ -25,8 +25,8 @@ type bounded struct {
 
 // Bounded closes connections that l accepts beyond most, or from one network
 // beyond its part of them; those of trusted proxies have no such part. Where all
-// are open, the one that has been idle for longest, of a network that has more, is
-// closed instead. The server must be one of NewServer.
+// are open, the one that has been idle for longest, or whose caller is slowest, of a
+// network that has more, is closed instead. The server must be one of NewServer.
 func Bounded(l net.Listener, most int, trusted []netip.Prefix) net.Listener {
 	return &bounded{l, &semaphore.Semaphore{Places: most, Each: max(most/ofOneNetwork, 1)}, trusted}
 }
@@ -38,7 +38,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &boundedConn{Conn: conn}
+		c := &boundedConn{Conn: conn, sends: meter{now: time.Now}, takes: meter{now: time.Now}} //nolint:forbidigo // how long a caller is waited for
 		c.is(http.StateNew)
 		h := &semaphore.Holder{Slow: c.slow, End: func() { _ = c.Close() }} // its own server learns of it by reading
 		c.release = sync.OnceFunc(func() { b.places.Drop(h) })
@@ -65,6 +65,8 @@ type boundedConn struct {
 	release func()
 	held    atomic.Bool  // and not closed yet
 	idle    atomic.Int64 // since when nothing is asked on it, in Unix nanoseconds; 0: something is
+	sends   meter        // of the body of a request
+	takes   meter        // of all answers
 }
 
 // is notes what the server says of the connection.
@@ -74,15 +76,36 @@ func (c *boundedConn) is(state http.ConnState) {
 		since = time.Now().UnixNano() //nolint:forbidigo // how long a connection is idle
 	}
 	c.idle.Store(since)
+	if state == http.StateActive { // what was waited for until now is the request
+		c.sends.forget()
+	}
 }
 
-// slow implements [semaphore.Holder].Slow: an active connection is closed for nobody.
+// slow implements [semaphore.Holder].Slow. Of an active connection it is how slowly its caller has sent the body of its
+// request, or takes answers: who waits for the service gives way to nobody.
 func (c *boundedConn) slow(time.Duration) float64 {
-	since := c.idle.Load()
-	if since == 0 {
-		return 0
+	if since := c.idle.Load(); since != 0 {
+		return max(time.Since(time.Unix(0, since)).Seconds(), 1e-9)
 	}
-	return max(time.Since(time.Unix(0, since)).Seconds(), 1e-9)
+	return max(c.sends.slow(), c.takes.slow())
+}
+
+// Write implements [net.Conn].
+func (c *boundedConn) Write(p []byte) (n int, err error) {
+	c.takes.begin()
+	defer func() { c.takes.end(n) }()
+	return c.Conn.Write(p)
+}
+
+// Read implements [net.Conn]. net/http reads a single byte to learn of the caller's end while a request is carried out: for
+// that the caller is not waited for.
+func (c *boundedConn) Read(p []byte) (n int, err error) {
+	if len(p) == 1 {
+		return c.Conn.Read(p)
+	}
+	c.sends.begin()
+	defer func() { c.sends.end(n) }()
+	return c.Conn.Read(p)
 }
 
 // notes tells a connection what the server does with it (http.Server.ConnState).

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -69,9 +71,14 @@ func (l line) open() bool {
 
 func connected(t *testing.T, most int, trusted ...netip.Prefix) switchboard {
 	t.Helper()
+	return connectedTo(t, func(http.ResponseWriter, *http.Request) {}, most, trusted...)
+}
+
+func connectedTo(t *testing.T, handler http.HandlerFunc, most int, trusted ...netip.Prefix) switchboard {
+	t.Helper()
 	dialled := make(chan net.Conn)
 	calls := switchboard{dialled, sync.OnceFunc(func() { close(dialled) })}
-	server := NewServer("", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server := NewServer("", handler)
 	served := make(chan error)
 	go func() { served <- server.Serve(Bounded(calls, most, trusted)) }()
 	t.Cleanup(func() {
@@ -124,5 +131,70 @@ func TestTheConnectionThatIsIdleForLongestMakesRoom(t *testing.T) {
 				t.Errorf("connection %d is open: %v", n, got)
 			}
 		}
+	})
+}
+
+// Who keeps the service waiting makes room; who waits for it does not.
+func TestACallerThatIsSlowMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work := make(chan struct{})
+		calls := connectedTo(t, func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/reads":
+				_, _ = io.Copy(io.Discard, r.Body)
+			case "/works":
+				<-work
+			case "/tells":
+				_, _ = w.Write(make([]byte, 1<<20))
+			}
+		}, 8)
+		const unsent = " HTTP/1.1\r\nHost: x\r\nContent-Length: 90\r\n\r\n"
+		var working, fresh []line
+		var callers sync.WaitGroup
+		for n, request := range []string{"GET /works HTTP/1.1\r\nHost: x\r\n\r\n", "POST /reads" + unsent, "POST /" + unsent, "GET /tells HTTP/1.1\r\nHost: x\r\n\r\n"} {
+			for range 2 {
+				l := calls.dial(fmt.Sprint("192.0.2.", n))
+				if n == 0 {
+					time.Sleep(2 * tolerated) // it asks late, which is no slowness of what it asks
+					working = append(working, l)
+				}
+				callers.Go(func() {
+					_, err := io.WriteString(l, request)
+					for range 10 { // of a body
+						if err != nil || !strings.HasPrefix(request, "POST") {
+							return
+						}
+						time.Sleep(tolerated * 9 / 10)
+						_, err = io.WriteString(l, "x")
+					}
+				})
+				synctest.Wait()
+			}
+		}
+		if calls.dial("198.51.100.100").open() {
+			t.Error("nobody is slow yet, and somebody makes room")
+		}
+		time.Sleep(2 * tolerated)
+		for n := range 6 {
+			fresh = append(fresh, calls.dial(fmt.Sprint("198.51.100.", n)))
+			if !fresh[n].open() {
+				t.Errorf("network %d has no connection", n)
+			}
+		}
+		for n, l := range fresh {
+			if !l.open() {
+				t.Errorf("network %d made room, and another is slow", n)
+			}
+		}
+		close(work)
+		for _, l := range working {
+			answer, err := http.ReadResponse(l.in, nil)
+			if err != nil {
+				t.Errorf("who waited for the service is closed: %v", err)
+				continue
+			}
+			answer.Body.Close()
+		}
+		callers.Wait()
 	})
 }

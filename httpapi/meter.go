@@ -38,6 +38,12 @@ func (m *meter) end(n int) {
 	m.bytes += int64(n)
 }
 
+func (m *meter) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bytes, m.waited, m.waiting = 0, 0, time.Time{}
+}
+
 func (m *meter) sum() time.Duration {
 	if m.waiting.IsZero() {
 		return m.waited
@@ -45,18 +51,20 @@ func (m *meter) sum() time.Duration {
 	return m.waited + m.now().Sub(m.waiting)
 }
 
-// holder is who waits for the caller, until end is called: slow in seconds a
-// byte where less than slowRate comes.
+// holder is who waits for the caller, until end is called.
 func (m *meter) holder(end func()) *semaphore.Holder {
-	return &semaphore.Holder{End: end, Slow: func(time.Duration) float64 {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		waited := m.sum()
-		if waited < tolerated || float64(m.bytes) >= slowRate*waited.Seconds() {
-			return 0
-		}
-		return waited.Seconds() / float64(m.bytes+1)
-	}}
+	return &semaphore.Holder{End: end, Slow: func(time.Duration) float64 { return m.slow() }}
+}
+
+// slow is in seconds a byte where less than slowRate comes, else 0.
+func (m *meter) slow() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	waited := m.sum()
+	if waited < tolerated || float64(m.bytes) >= slowRate*waited.Seconds() {
+		return 0
+	}
+	return waited.Seconds() / float64(m.bytes+1)
 }
 
 // metered reads from a caller.
