@@ -72,9 +72,6 @@ type keyLookup struct {
 
 func (l keyLookup) ByHash(ctx context.Context, hash [32]byte) (auth.KeyRecord, error) {
 	key, err := l.model.ByHash(ctx, hash, l.log.Store.Head)
-	if err == nil && !key.Revoked {
-		key.Revoked, err = l.log.IsDeleted(ctx, key.Client)
-	}
 	return auth.KeyRecord{
 		Key: key.ID, Client: key.Client, IssuedBy: key.IssuedBy, Scopes: key.Scopes, Implied: key.Implied,
 		Revoked: key.Revoked, Expires: httpapi.Or(key.ExpiresAt, time.Time{}), LastUsed: httpapi.Or(key.LastUsedAt, time.Time{}),

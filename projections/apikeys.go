@@ -158,7 +158,9 @@ func (m APIKeys) NoteUse(ctx context.Context, client id.Client, key id.Key) erro
 // The sub-select hides how many keys are asked for from the planner, so that
 // it plans once for any number.
 const apiKeysByHash = `
-SELECT w.n, a.id, a.client, a.scopes, a.implied, a.issued_by, a.revoked, a.expires_at, a.used_at,
+SELECT w.n, a.id, a.client, a.scopes, a.implied, a.issued_by,
+	a.revoked OR EXISTS (SELECT FROM public.deletions d WHERE d.client = a.client AND d.projection = $1), -- the client was deleted
+	a.expires_at, a.used_at,
 	c.position >= coalesce((SELECT h.position FROM heads h WHERE h.client = a.client), '')
 		AND NOT EXISTS (SELECT FROM quarantine q WHERE q.projection = $1 AND q.client = a.client)
 FROM checkpoints c, unnest((SELECT $2::bytea[])) WITH ORDINALITY AS w (hash, n), LATERAL (
