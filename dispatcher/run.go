@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Run delivers until ctx ends, as soon as the database lets it. Then it claims nothing more, and returns when the
+// Run delivers until ctx ends, from when the database is there. Then it claims nothing more, and returns when the
 // attempts in flight have ended, within their time-out, and are noted; no other
 // process takes them over meanwhile. Where the database does not answer, they cannot be
 // noted: they are sent again once this worker is deregistered, or their leases have ended.

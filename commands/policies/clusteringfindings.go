@@ -334,16 +334,19 @@ func told(causes []event.DriftCause) []clustering.Cause {
 // What stood still does so while nothing can be said about it.
 func (k *kept) told(last event.RunAttempt) (fresh, standing []clustering.Cause) {
 	before := told(k.was.Standing)
-	fresh, standing = clustering.Told(before, k.now)
-	judged := slices.ContainsFunc(k.baselines, func(b baseline) bool { return b.name == clustering.First && b.drift.Judged })
+	var first clustering.Drift
+	if i := slices.IndexFunc(k.baselines, func(b baseline) bool { return b.name == clustering.First }); i >= 0 {
+		first = k.baselines[i].drift
+	}
+	fresh, standing = clustering.Told(before, k.now, first.Near)
 	switch {
 	case k.was.First == last:
 		since := slices.Clone(k.now)
 		for i := range since {
 			since[i].Baseline = clustering.First
 		}
-		_, standing = clustering.Told(nil, since)
-	case !judged:
+		_, standing = clustering.Told(nil, since, first.Near)
+	case !first.Judged:
 		standing = before
 	}
 	return fresh, standing

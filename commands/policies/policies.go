@@ -80,8 +80,9 @@ func Wants(r eventstore.Record) bool {
 }
 
 // Run runs the policies until ctx ends.
-// Faults: account_unknown, api_key_unknown, building, busy, catching_up, idempotency_key_reused, invalid,
-// overloaded, population_too_large, quarantined, segment_unknown, stale, user_unknown.
+// Faults: account_unknown, api_key_unknown, building, busy, catching_up, client_unknown,
+// idempotency_key_reused, invalid, not_in_sandbox, overloaded, population_too_large, quarantined,
+// segment_unknown, stale, user_unknown.
 func (p *Policies) Run(ctx context.Context) error {
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: closeTimeout},
 		watermill.NewSlogLoggerWithLevelMapping(p.Logger, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}))

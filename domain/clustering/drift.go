@@ -19,6 +19,7 @@ const (
 	leastMove    = 0.25 // standard deviations that a number must have moved by
 	leastJaccard = 0.6
 	leastGrowth  = 0.25 // of a size share, and of a cause that is told again
+	leastStay    = 0.75 // of what makes a trait drift, above which it still stands once it was told
 	leastZ       = 4.0
 	majorPSI     = 0.5
 	majorJaccard = 0.5
@@ -95,6 +96,11 @@ type TraitDrift struct {
 
 // drifted says whether the trait is spread otherwise.
 func (t TraitDrift) drifted() bool { return t.PSI > t.Limit || t.moved }
+
+// near says whether the trait is spread almost as much otherwise.
+func (t TraitDrift) near() bool {
+	return t.PSI > leastStay*t.Limit || t.Level == "" && math.Abs(t.Effect) >= leastStay*leastMove
+}
 
 // Drift is a comparison of one cluster with itself at an earlier run.
 type Drift struct {
@@ -196,6 +202,11 @@ func CompareCut(older, newer Profile, members Members, cut Cut, baseline Baselin
 	}
 	d.Causes = told
 	return d
+}
+
+// Near says whether the trait of a cause has not come back by a quarter from where it drifts.
+func (d Drift) Near(c Cause) bool {
+	return c.Kind == CauseTrait && slices.ContainsFunc(d.Traits, func(t TraitDrift) bool { return t.Path == c.Trait && t.near() })
 }
 
 func (d Drift) has(c Cause) bool { return slices.ContainsFunc(d.Causes, c.same) }
@@ -386,9 +397,11 @@ func shift(older, newer Profile) float64 {
 // all against the previous run, each of which is a change of its own, and of
 // those against the first run the new ones, and those that have grown by a
 // quarter since they were told. Standing is what to give as told at the next
-// run: of the traits only the MaxStanding largest, so that a trait that is not
-// among so many counts as told with the least of them.
-func Told(told, now []Cause) (fresh, standing []Cause) {
+// run: those against the first run, and what was told and is near still, so that a
+// trait about its limit is not told over and over. Of the traits it is only the
+// MaxStanding largest, so that a trait that is not among so many counts as told
+// with the least of them.
+func Told(told, now []Cause, near func(Cause) bool) (fresh, standing []Cause) {
 	_, kept := largest(told)
 	for _, c := range now {
 		if c.Baseline == Previous {
@@ -407,6 +420,11 @@ func Told(told, now []Cause) (fresh, standing []Cause) {
 			fresh, before = append(fresh, c), c
 		}
 		standing = append(standing, before)
+	}
+	for _, c := range told {
+		if !slices.ContainsFunc(now, c.same) && near(c) {
+			standing = append(standing, c)
+		}
 	}
 	slices.SortStableFunc(fresh, func(a, b Cause) int { return cmp.Compare(b.Amount, a.Amount) })
 	others, kept := largest(standing)

@@ -265,9 +265,48 @@ func TestACauseIsToldAgainWhenItHasGrown(t *testing.T) {
 		{nil, nil},
 		{[]Cause{cause(CauseSize, 0.4)}, []Cause{cause(CauseSize, 0.4)}},
 	} {
-		fresh, told = Told(told, step.now)
+		fresh, told = Told(told, step.now, never)
 		if diff := cmp.Diff(step.fresh, fresh); diff != "" {
 			t.Errorf("step %d: %s", i, diff)
+		}
+	}
+}
+
+func never(Cause) bool { return false }
+
+// What stays about its limit is told once: it stands until it has come back by a quarter.
+func TestATraitAboutItsLimitIsToldOnce(t *testing.T) {
+	of := func(path string, psi, effect float64) Drift {
+		d := Drift{Judged: true, Traits: []TraitDrift{{Path: path, PSI: psi, Limit: 0.16, Move: Move{Effect: effect}, moved: math.Abs(effect) >= leastMove}}}
+		for _, t := range d.Traits {
+			if t.drifted() {
+				d.Causes = append(d.Causes, Cause{Kind: CauseTrait, Baseline: First, Trait: path, Amount: psi})
+			}
+		}
+		return d
+	}
+	var told, fresh []Cause
+	for i, step := range []struct {
+		drift Drift
+		fresh int
+	}{
+		{of("login", 0.17, 0), 1},
+		{of("login", 0.15, 0), 0},
+		{of("login", 0.17, 0), 0},
+		{of("login", 0.121, 0), 0},
+		{of("login", 0.19, 0), 0},
+		{of("login", 0.22, 0), 1}, // it has grown
+		{of("login", 0.119, 0), 0},
+		{of("login", 0.17, 0), 1},
+		{of("login", 0.02, -0.2), 0},
+		{of("login", 0.02, -0.26), 0},
+		{of("login", 0.02, 0.18), 0},
+		{of("login", 0.02, -0.26), 1},
+		{of("another", 0.02, 0), 0},
+		{of("login", 0.02, -0.26), 1}, // there was nothing to compare
+	} {
+		if fresh, told = Told(told, step.drift.Causes, step.drift.Near); len(fresh) != step.fresh {
+			t.Errorf("step %d: %v is told", i, fresh)
 		}
 	}
 }
@@ -276,7 +315,7 @@ func TestEachChangeSinceThePreviousRunIsTold(t *testing.T) {
 	leaving := []Cause{{Kind: CauseMembers, Baseline: Previous, Amount: 0.5}}
 	var told, fresh []Cause
 	for range 3 {
-		fresh, told = Told(told, leaving)
+		fresh, told = Told(told, leaving, never)
 		if diff := cmp.Diff(leaving, fresh); diff != "" || len(told) > 0 {
 			t.Errorf("%v stand, and are told: %s", told, diff)
 		}
@@ -288,7 +327,7 @@ func TestManyCausesAreToldOnce(t *testing.T) {
 	for i := range now {
 		now[i] = Cause{Kind: CauseTrait, Baseline: First, Trait: fmt.Sprintf("t%02d", i), Amount: 1 + float64(i)/100}
 	}
-	fresh, told := Told(nil, now)
+	fresh, told := Told(nil, now, never)
 	if len(fresh) != len(now) || len(told) != MaxStanding {
 		t.Fatalf("%d are told at first, %d of them kept", len(fresh), len(told))
 	}
@@ -303,7 +342,7 @@ func TestManyCausesAreToldOnce(t *testing.T) {
 		{now[:3], nil},
 		{now, now[3:]},
 	} {
-		fresh, told = Told(told, step.now)
+		fresh, told = Told(told, step.now, never)
 		slices.SortFunc(fresh, func(a, b Cause) int { return strings.Compare(a.Trait, b.Trait) })
 		if diff := cmp.Diff(step.fresh, fresh); diff != "" {
 			t.Errorf("step %d: %s", i, diff)
