@@ -372,7 +372,7 @@ func TestARuleIsBuiltOfWhatUsersHave(t *testing.T) {
 	for _, test := range [][3]string{
 		{"dotted.name", "x", `traits["dotted.name"] == "x"`},
 		{"at.city", "Faro", `traits.at.city == "Faro"`},
-		{"at.post.code.old", "8000", `traits.at["post.code.old"] == "8000"`},
+		{"at.post.code.old", "8000", `traits.at["post.code.old"] in ["8000", 8000]`},
 		{"v.w.x.y.z", "deep", `traits["v.w.x.y.z"] == "deep"`},
 		{"miles.run.total", "far", `traits["miles.run"].total == "far"`},
 		{"miles", "12345678901234567890", "traits.miles == 12345678901234567890.0"},
