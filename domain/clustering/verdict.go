@@ -179,38 +179,38 @@ func (t Trial) compare(ctx context.Context, users []float64, draw func(seed uint
 	if err != nil {
 		return found, own, err
 	}
-	most := make([]float64, len(all))
+	most, here := make([]float64, len(all)), make([]float64, len(all))
 	for n := range users {
 		mean, deviation := spread(all, n)
-		if n == 0 || t.K*t.K > judged[n-1]*judged[n] {
-			own = Null{K: judged[n], Silhouette: users[n], Expected: mean + (mean-users[n])/nullDraws}
-			as := 0
-			for _, of := range all {
-				if of[n] >= users[n] {
-					as++
-				}
-			}
-			own.P = float64(as) / float64(len(all))
-		}
+		null := Null{K: judged[n], Silhouette: users[n], Expected: mean + (mean-users[n])/nullDraws} // the users do not count
 		for i, of := range all {
+			here[i] = of[n]
 			out := (of[n] - mean) / max(deviation, 1e-9)
-			if i == 0 && (n == 0 || out > most[0]) {
-				found.K, found.Silhouette = judged[n], of[n]
-				found.Expected = mean + (mean-of[n])/nullDraws // the users do not count
+			if n > 0 && out <= most[i] {
+				continue
 			}
-			if n == 0 || out > most[i] {
-				most[i] = out
+			if most[i] = out; i == 0 {
+				found = null
 			}
+		}
+		if n == 0 || t.K*t.K > judged[n-1]*judged[n] {
+			own = null
+			own.P = asGreat(here)
 		}
 	}
+	found.P = asGreat(most)
+	return found, own, nil
+}
+
+// asGreat is the share of values that are as great as the first, which is among them.
+func asGreat(values []float64) float64 {
 	as := 0
-	for _, out := range most {
-		if out >= most[0] {
+	for _, v := range values {
+		if v >= values[0] {
 			as++
 		}
 	}
-	found.P = float64(as) / float64(len(all))
-	return found, own, nil
+	return float64(as) / float64(len(values))
 }
 
 // spread is the mean and the standard deviation of the values at one place.
