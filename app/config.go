@@ -66,7 +66,7 @@ func (c Config) EpochKeys() string { return cmp.Or(c.EpochDir, filepath.Join(c.D
 
 func (c Config) has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// limit: edge | connections to the database | `KINDRED_DATABASE_CONNECTIONS`, {defaultConns}, at most {mostConns}: {followingConns} for who follows events, {controlConns} for the service itself, of the others 2 in 7, {leastWork} at least, for writes and read models, the rest for reads; {MoreConns} more at most listen, append and show states of the past
+// limit: edge | connections to the database | `KINDRED_DATABASE_CONNECTIONS`, {defaultConns}, at most {mostConns}: {followingConns} for who follows events, {controlConns} for the service itself, of the others 2 in 7, {leastWork} at least, for writes and read models, the rest for reads; {moreConns} more at most listen, append and show states of the past
 const (
 	defaultConns   = 36
 	leastConns     = 16
@@ -75,9 +75,9 @@ const (
 	followingConns = 4
 	leastWork      = 4
 
-	// MoreConns are those that a process may open beside: one listens, the log appends over one
+	// moreConns are those that a process may open beside: one listens, the log appends over one
 	// and notifies over another, and states of the past have their own.
-	MoreConns = 3 + travel.Conns
+	moreConns = 3 + travel.Conns
 )
 
 // conns is how many connections to the database are for writes and read models, and for reads.
@@ -98,7 +98,7 @@ func (c *Config) settings() []setting {
 		{"KINDRED_LISTEN", "127.0.0.1:8080", "address and port to serve on", c.setListen},
 		{"KINDRED_PUBLIC_URL", "", "the URL that callers use; the issuer of tokens (default: http:// and the address listened on)", c.setPublicURL},
 		{"KINDRED_DATABASE_URL", "", "PostgreSQL, direct or session-pooled (default: a private local server under KINDRED_DATA_DIR)", c.setDatabaseURL},
-		{"KINDRED_DATABASE_CONNECTIONS", strconv.Itoa(defaultConns), fmt.Sprintf("connections to PostgreSQL that a process shares among what it does, from %d to %d; it opens up to %d more, which listen, append and show states of the past", leastConns, mostConns, MoreConns), number(&c.DatabaseConns, leastConns, mostConns)},
+		{"KINDRED_DATABASE_CONNECTIONS", strconv.Itoa(defaultConns), fmt.Sprintf("connections to PostgreSQL that a process shares among what it does, from %d to %d; it opens up to %d more, which listen, append and show states of the past", leastConns, mostConns, moreConns), number(&c.DatabaseConns, leastConns, mostConns)},
 		{"KINDRED_EVENTSTORE_URL", "", "esdb://… or kurrentdb://… keeps the event log in that cluster (default: in the database)", c.setEventStoreURL},
 		{"KINDRED_DATA_DIR", ".data", "what a single machine keeps: the private database, the master key, the epoch keys", text(&c.DataDir)},
 		{"KINDRED_MASTER_KEY", "", "id:base64 of 32 bytes; others may follow after commas, the first one seals (default: a file, see the next)", c.setMasterKey},

@@ -242,13 +242,7 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	open := p.at(second).stream("?after=" + *p.at(second).pull("").LastID)
 
 	db := first.database()
-	count := func(sql string) (n int) {
-		t.Helper()
-		if err := db.QueryRow(t.Context(), sql, string(made.ID)).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
+	count := countsOf(t, db, made.ID)
 	for _, table := range []string{"idempotency", "feed_snapshots", "request_log", "api_key_uses"} {
 		testkit.Eventually(t, table+" has some of it", func() bool { return count(`SELECT count(*) FROM `+table+` WHERE client = $1`) > 0 })
 	}
@@ -280,16 +274,22 @@ func TestADeletedSandboxIsOver(t *testing.T) {
 	}
 }
 
-// wantNothingLeft waits until the keys and the rows of a client that was deleted are gone.
-func wantNothingLeft(t *testing.T, db *pgx.Conn, client httpapi.ClientID) {
+// countsOf counts what is in the database of a client, which is $1.
+func countsOf(t *testing.T, db *pgx.Conn, client httpapi.ClientID) func(sql string) int {
 	t.Helper()
-	count := func(sql string) (n int) {
+	return func(sql string) (n int) {
 		t.Helper()
 		if err := db.QueryRow(t.Context(), sql, string(client)).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
+}
+
+// wantNothingLeft waits until the keys and the rows of a client that was deleted are gone.
+func wantNothingLeft(t *testing.T, db *pgx.Conn, client httpapi.ClientID) {
+	t.Helper()
+	count := countsOf(t, db, client)
 	if n := count(`SELECT count(*) FROM subject_keys WHERE client = $1 AND wrapped IS NOT NULL`); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}

@@ -38,6 +38,7 @@ func (m *meter) end(n int) {
 	m.bytes += int64(n)
 }
 
+// forget begins anew, as with another request over the same connection.
 func (m *meter) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -112,7 +112,7 @@ func refuseUnknown(of *cobra.Command) {
 	for _, c := range of.Commands() {
 		if c.HasSubCommands() && !c.Runnable() {
 			c.DisableFlagsInUseLine = true
-			c.Args = nil
+			c.Args = nil // those of cobra say less than what follows
 			c.RunE = func(c *cobra.Command, args []string) error {
 				if len(args) == 0 {
 					return c.Help()
