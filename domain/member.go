@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/text/unicode/norm"
+
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
@@ -119,6 +121,8 @@ func CheckEmail(email string) (string, error) {
 	return email, nil
 }
 
-// EmailKey is the form in which addresses are compared: two that differ in
-// case alone are one.
-func EmailKey(email string) string { return strings.ToLower(strings.TrimSpace(email)) }
+// EmailKey is the form in which addresses are compared: two that differ in case alone,
+// or in how an é is written (RFC 6532, section 3.1), are one.
+func EmailKey(email string) string {
+	return norm.NFC.String(strings.ToLower(strings.TrimSpace(email)))
+}

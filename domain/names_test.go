@@ -53,6 +53,9 @@ func TestEmailAddresses(t *testing.T) {
 	if domain.EmailKey(" Ada@Example.COM ") != domain.EmailKey("ada@example.com") {
 		t.Error("addresses that differ in case are two")
 	}
+	if domain.EmailKey("jose\u0301@example.com") != domain.EmailKey("JOSÉ@example.com") {
+		t.Error("addresses that differ in how an é is written are two")
+	}
 }
 
 func TestExternalIDs(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/argon2"
+	"golang.org/x/text/unicode/norm"
 )
 
 // Cost is what a new hash takes to compute, with one lane. The zero Cost
@@ -83,9 +84,10 @@ func (p *Passwords) blank(salt []byte) phc {
 	return phc{memoryKiB: p.cost.MemoryKiB, passes: p.cost.Passes, lanes: hashLanes, salt: salt, hash: make([]byte, hashBytes)}
 }
 
+// compute takes an é as one character, however a keyboard sends it (RFC 8265, section 4.2.2).
 func (h phc) compute(password string) []byte {
 	length := uint32(len(h.hash)) //nolint:gosec // at most 64
-	return argon2.IDKey([]byte(password), h.salt, h.passes, h.memoryKiB, h.lanes, length)
+	return argon2.IDKey(norm.NFC.Bytes([]byte(password)), h.salt, h.passes, h.memoryKiB, h.lanes, length)
 }
 
 var errBadHash = errors.New("the stored password hash is not an argon2id PHC string within its limits")

@@ -31,6 +31,14 @@ func TestAPasswordVerifiesAgainstItsOwnHashOnly(t *testing.T) {
 	}
 }
 
+func TestAPasswordIsTheSameHoweverAKeyboardSendsIt(t *testing.T) {
+	p := NewPasswords(rand.Reader, Cost{})
+	stored := testkit.Must(p.Hash("caf\u00e9 correct horse"))(t)
+	if !testkit.Must(p.Verify(stored, "cafe\u0301 correct horse"))(t) {
+		t.Error("a password does not verify whose é came as two characters")
+	}
+}
+
 // The vector is of the argon2 reference implementation (src/test.c).
 func TestAHashOfOtherParametersVerifies(t *testing.T) {
 	const stored = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
