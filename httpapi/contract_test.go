@@ -64,8 +64,8 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s/: %d %.300s", path, answer.StatusCode, got)
 		}
 	}
-	if answer, _ := e.send("GET", "/docs/nowhere", nil); answer.StatusCode != 404 {
-		t.Errorf("/docs/nowhere: %d", answer.StatusCode)
+	if answer, page := e.send("GET", "/docs/nowhere", nil); answer.StatusCode != 404 || !strings.Contains(page, "<h1>There is no such page</h1>") {
+		t.Errorf("/docs/nowhere: %d %.300s", answer.StatusCode, page)
 	}
 
 	_, spec := e.send("GET", "/openapi.json", nil)

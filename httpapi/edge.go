@@ -15,6 +15,7 @@ import (
 
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/httpapi/docsite"
 )
 
 // Options are what the edge needs of the rest of the service.
@@ -55,6 +56,7 @@ type edge struct {
 	o          Options
 	router     *mux.Router // of all routes
 	routes     *routes
+	site       func() *docsite.Site
 	operations map[string]*operation
 	tokens     *limiter
 	clients    *limiter

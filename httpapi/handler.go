@@ -75,6 +75,12 @@ func (e *edge) records(r *http.Request) bool {
 }
 
 func (e *edge) notFound(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/docs/") { // people follow old links
+		exchangeFrom(r.Context()).code = "no_such_path"
+		page := e.site().Missing()
+		answerPage(w, http.StatusNotFound, page.Type, page.Content)
+		return
+	}
 	escaped := path.Clean(r.URL.EscapedPath())
 	for _, near := range []string{escaped, "/api/v1" + escaped, "/api" + escaped} {
 		if template := e.template(near); template != "" {

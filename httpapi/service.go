@@ -28,12 +28,12 @@ func (e *edge) registerService(doc *openapi3.T) {
 	}
 	get("/openapi.json", fixedJSON(func() ([]byte, error) { return publicContract(doc) }))
 	get("/asyncapi.json", fixedJSON(func() ([]byte, error) { return asyncContract(doc) }))
-	site := sync.OnceValue(func() *docsite.Site { return must(docsite.New(kindred.Documentation, doc)) })
+	e.site = sync.OnceValue(func() *docsite.Site { return must(docsite.New(kindred.Documentation, doc)) })
 	for _, path := range must(docsite.Paths(kindred.Documentation)) {
-		get(path, documentation(site, path))
+		get(path, documentation(e.site, path))
 		get(path+"/", http.RedirectHandler(path, http.StatusMovedPermanently))
 	}
-	get(docsite.SearchPath, search(site))
+	get(docsite.SearchPath, search(e.site))
 	get("/", http.RedirectHandler("/docs", http.StatusFound))
 }
 
@@ -68,7 +68,7 @@ func answerState(w http.ResponseWriter, state string) {
 func fixedJSON(page func() ([]byte, error)) http.Handler {
 	body := sync.OnceValue(func() []byte { return must(page()) })
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answerPage(w, "application/json", body())
+		answerPage(w, http.StatusOK, "application/json", body())
 	})
 }
 
@@ -77,22 +77,23 @@ func fixedJSON(page func() ([]byte, error)) http.Handler {
 func documentation(site func() *docsite.Site, path string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		file, _ := site().File(path)
-		answerPage(w, file.Type, file.Content)
+		answerPage(w, http.StatusOK, file.Type, file.Content)
 	})
 }
 
 func search(site func() *docsite.Site) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answerPage(w, "text/html; charset=utf-8", must(site().Search(r.URL.Query().Get("q"))))
+		answerPage(w, http.StatusOK, "text/html; charset=utf-8", must(site().Search(r.URL.Query().Get("q"))))
 	})
 }
 
 // answerPage answers with what may be kept for five minutes. Pages may load
 // nothing from anywhere else.
-func answerPage(w http.ResponseWriter, contentType string, content []byte) {
+func answerPage(w http.ResponseWriter, status int, contentType string, content []byte) {
 	header := w.Header()
 	header.Set("Content-Type", contentType)
 	header.Set("Cache-Control", "public, max-age=300")
 	header.Set("Content-Security-Policy", docsite.Policy)
+	w.WriteHeader(status)
 	_, _ = w.Write(content) //nolint:gosec // html/template made it; a caller that has gone away is not our trouble
 }

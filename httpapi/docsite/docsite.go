@@ -129,6 +129,9 @@ func New(files fs.FS, contract *openapi3.T) (*Site, error) {
 		s.sections[i].titleWords, s.sections[i].textWords = words(one.page+" "+one.title), words(one.text)
 	}
 	slices.SortFunc(s.sections, func(a, b section) int { return strings.Compare(a.url, b.url) })
+	if err := s.draw(view{Title: "There is no such page", Path: missing, Body: noSuchPage}); err != nil {
+		return nil, err
+	}
 	if err := s.drawCodes(files); err != nil {
 		return nil, err
 	}
@@ -143,6 +146,15 @@ func (s *Site) File(path string) (File, bool) {
 	file, found := s.files[path]
 	return file, found
 }
+
+// Missing is for a path under /docs that nothing is served at.
+func (s *Site) Missing() File { return s.files[missing] }
+
+const missing = "" // no path
+
+const noSuchPage = `<h1>There is no such page</h1>
+<p>It may have been moved, or its address is not complete. Search for what you look for, or <a href="/docs">begin at the overview</a>.</p>
+`
 
 func (s *Site) draw(v view) error {
 	page, err := s.drawn(v)
