@@ -634,11 +634,19 @@ func TestListsAreReadPageByPageInFlatMemory(t *testing.T) {
 func TestACursorThatComesTwiceEndsAList(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
-		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `{"data":[],"next_cursor":"x"}`) })
-		d.client("c", s.URL)
-		d.fails("answer", "c", "users.list", command{})
-		if len(s.seen()) != 2 {
-			t.Errorf("%d pages were asked for", len(s.seen()))
+		for round, most := range map[int]int{1: 2, 2: 4, 3: 7} {
+			s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+				if n == 100 {
+					respond(w, 200, `{"data":[],"next_cursor":null}`) // or it would be read without end
+					return
+				}
+				respond(w, 200, fmt.Sprintf(`{"data":[],"next_cursor":"%d"}`, n%round))
+			})
+			d.client("c", s.URL)
+			d.fails("answer", "c", "users.list", command{})
+			if len(s.seen()) != most {
+				t.Errorf("of a round of %d, %d pages were asked for", round, len(s.seen()))
+			}
 		}
 	})
 }

@@ -21,7 +21,7 @@ var errNoPage = &fault{kind: ErrAnswer, cause: errors.New("it is no page of a li
 func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, open func(*P) ([]T, *string)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		next := r
-		for seen := ""; ; {
+		for pages, kept := 1, ""; ; pages++ {
 			page, err := answer[P](ctx, c, next, opts)
 			if err != nil {
 				var none T
@@ -42,13 +42,15 @@ func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, o
 			if cursor == nil {
 				return
 			}
-			if *cursor == seen {
+			if *cursor == kept {
 				var none T
-				yield(none, &fault{kind: ErrAnswer, cause: errors.New("its next_cursor is that of the page before")})
+				yield(none, &fault{kind: ErrAnswer, cause: errors.New("its next_cursor is that of a page before")})
 				return
 			}
-			seen = *cursor
-			next = r.with("cursor", seen)
+			if pages&(pages-1) == 0 { // pages that go round come to it again, however many those are
+				kept = *cursor
+			}
+			next = r.with("cursor", *cursor)
 		}
 	}
 }

@@ -384,14 +384,16 @@ export function tied(signal: AbortSignal | undefined): { own: AbortController; u
  * @internal
  */
 export async function* items<T>(c: Caller, r: Request, options?: CallOptions): AsyncGenerator<T, void, undefined> {
-  for (let cursor: string | null = null; ; ) {
+  let cursor: string | null = null;
+  let kept: string | null = null;
+  for (let pages = 1; ; pages++) {
     const query: object = cursor === null ? { ...r.query } : { ...r.query, cursor };
     const page: { data: T[]; next_cursor?: string | null } = await answer(c, { ...r, query }, options);
     yield* dataOf(page);
-    page.next_cursor ??= null;
-    if (page.next_cursor === null) return;
-    if (page.next_cursor === cursor) throw new AnswerError("its next_cursor is that of the page before");
-    cursor = page.next_cursor;
+    cursor = page.next_cursor ?? null;
+    if (cursor === null) return;
+    if (cursor === kept) throw new AnswerError("its next_cursor is that of a page before");
+    if ((pages & (pages - 1)) === 0) kept = cursor; // pages that go round come to it again, however many those are
   }
 }
 

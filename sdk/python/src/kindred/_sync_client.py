@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterator, Callable
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -65,16 +66,19 @@ class Caller:
     def items(self, r: Request, call: Call) -> Iterator[Any]:
         """Read a list page by page; no more than one page is held."""
         cursor: str | None = None
-        while True:
+        kept: str | None = None
+        for pages in itertools.count(1):
             query = r.query if cursor is None else {**r.query, "cursor": cursor}
             page = self.answer(Request(r.operation, r.method, r.path, query=query), call)
             for one in common.data_of(page):
                 yield one
-            before, cursor = cursor, page.get("next_cursor")
+            cursor = page.get("next_cursor")
             if cursor is None:
                 return
-            if cursor == before:
-                raise AnswerError("its next_cursor is that of the page before")
+            if cursor == kept:
+                raise AnswerError("its next_cursor is that of a page before")
+            if pages & (pages - 1) == 0:
+                kept = cursor  # pages that go round come to it again, however many those are
 
     def exported(self, r: Request, call: Call) -> Iterator[bytes]:
         """Stream lines. What was yielded is not asked for again, so a connection that breaks ends it."""
