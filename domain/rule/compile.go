@@ -125,6 +125,30 @@ func (c *compiler) quantified(e ast.Expr) (logic, error) {
 	return c.explained(e, quantified{list, all{[]logic{part}, step.FunctionName() == operators.LogicalOr}}), nil
 }
 
+// ofNegated refuses to ask anything of a negated number: nothing is true of it, and cel-go writes a part of a rule
+// that does as text without its brackets, of which -traits.a.b is another one.
+func (c *compiler) ofNegated(e ast.Expr) (err error) {
+	ast.PostOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
+		var of ast.Expr
+		switch e.Kind() {
+		case ast.SelectKind:
+			of = e.AsSelect().Operand()
+		case ast.ComprehensionKind:
+			of = e.AsComprehension().IterRange()
+		case ast.CallKind:
+			if call := e.AsCall(); call.IsMemberFunction() {
+				of = call.Target()
+			} else if call.FunctionName() == operators.Index {
+				of = call.Args()[0]
+			}
+		}
+		if err == nil && of != nil && of.AsCall().FunctionName() == operators.Negate {
+			err = c.wrong(of, "What - makes is a number: it has no members, and is neither a text nor a list.")
+		}
+	}))
+	return err
+}
+
 // each compiles several parts.
 func each[T any](parts []ast.Expr, compile func(ast.Expr) (T, error)) ([]T, error) {
 	made := make([]T, len(parts))

@@ -601,7 +601,7 @@ func plainJSON(t *rapid.T, doc string) map[string]any {
 }
 
 // A rule means what the page about rules says, whatever stands in the traits and however it is judged: alone, in a
-// set, of the members that it reads, part by part, and until it is said to change by itself.
+// set, of the members that it reads, part by part as each is shown, and until it is said to change by itself.
 func TestARuleMeansWhatItIsSaidTo(t *testing.T) {
 	judged := map[rule.Truth]int{}
 	parts, excluded, flipped, alike := 0, 0, 0, 0
@@ -641,6 +641,7 @@ func TestARuleMeansWhatItIsSaidTo(t *testing.T) {
 		for _, text := range filter.TraitParts() {
 			trait = append(trait, parsedOf(t, text, rule.Users))
 		}
+		shown := map[string]*rule.Rule{}
 		var before *rule.Facts
 		var said rule.Truth
 		var document string
@@ -697,6 +698,15 @@ func TestARuleMeansWhatItIsSaidTo(t *testing.T) {
 			}
 			if all := r.Judge(&whole); all != want {
 				t.Fatalf("%s\nof all of %s\nis %d, and means %d", m.text, doc, all, want)
+			}
+			comparisons, _ := r.Explain(facts)
+			for _, c := range comparisons {
+				if shown[c.Text] == nil {
+					shown[c.Text] = parsedOf(t, c.Text, scope)
+				}
+				if is, flips, _ := shown[c.Text].JudgeUntil(facts); is != c.Truth || !flips.Equal(c.FlipsAt) {
+					t.Fatalf("%s\nshows %s as %d until %v, which is %d until %v", m.text, c.Text, c.Truth, c.FlipsAt, is, flips)
+				}
 			}
 			set.Next(facts)
 			if in.Excluded() {

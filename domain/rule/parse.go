@@ -90,6 +90,9 @@ func Parse(text string, scope Scope) (*Rule, error) {
 		return nil, err
 	}
 	c := compiler{scope: scope, source: source, typeOf: checked.NativeRep().GetType}
+	if err := c.ofNegated(c.source.Expr()); err != nil {
+		return nil, err
+	}
 	root, err := c.logic(c.source.Expr())
 	if err != nil {
 		return nil, err
