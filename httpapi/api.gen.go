@@ -4458,7 +4458,7 @@ type RunVerdict struct {
 	// Example: The users stand in groups.
 	Explanation string `json:"explanation"`
 
-	// Kind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, or runs at other seeds find other groups, so that the borders could as well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
+	// Kind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, or there may be groups, but other ones, which runs at other seeds or of another number of clusters find; the borders could as well be elsewhere. `none`: no trait says anything of another; but for the gaps that a single trait has by itself, the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
 	Kind VerdictKind `json:"kind"`
 
 	// Reason Of `unknown`, why; `superseded` where another run was requested meanwhile.
@@ -5542,7 +5542,7 @@ type VerdictComparison struct {
 	Silhouette float64 `json:"silhouette"`
 }
 
-// VerdictKind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, or runs at other seeds find other groups, so that the borders could as well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
+// VerdictKind `groups`: users stand in groups, with few between them. `continuum`: traits go together, but gradually, or there may be groups, but other ones, which runs at other seeds or of another number of clusters find; the borders could as well be elsewhere. `none`: no trait says anything of another; but for the gaps that a single trait has by itself, the clusters cut through one crowd. `unknown`: it was not found out, for the `reason`.
 type VerdictKind string
 
 // Webhook A subscription to events.

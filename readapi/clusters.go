@@ -203,8 +203,9 @@ const unsettled = "unsettled"
 var verdicts = map[string]string{
 	"groups": "The users stand in groups: they are closer together, and the groups farther apart, than in any crowd without " +
 		"groups that was made up from the same traits.",
-	"continuum": "Traits go together among the users, but gradually: a made-up crowd without groups, in which the same traits go " +
-		"together, divides as well. The clusters are parts of one range; their borders could be elsewhere.",
+	"continuum": "Traits go together among the users, but these clusters are not groups: a made-up crowd without groups, in which the " +
+		"same traits go together gradually, divides as well. They are parts of a range, or cut across groups that another number " +
+		"of clusters may find; their borders could be elsewhere.",
 	unsettled: "The users are more than one crowd, but which groups they form is not settled: divided anew from another " +
 		"beginning, the same users come out otherwise. The borders could be elsewhere.",
 	"none": "Nothing speaks for groups: users whose traits were dealt out at random divide as well. But for the gaps that a single " +

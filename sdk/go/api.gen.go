@@ -4641,9 +4641,10 @@ type RunVerdict struct {
 	// The verdict in words.
 	Explanation string `json:"explanation"`
 	// `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
-	// gradually, or runs at other seeds find other groups, so that the borders could as well be
-	// elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd.
-	// `unknown`: it was not found out, for the `reason`.
+	// gradually, or there may be groups, but other ones, which runs at other seeds or of another
+	// number of clusters find; the borders could as well be elsewhere. `none`: no trait says anything
+	// of another; but for the gaps that a single trait has by itself, the clusters cut through one
+	// crowd. `unknown`: it was not found out, for the `reason`.
 	Kind VerdictKind `json:"kind"`
 	// How alike three runs at other seeds divide the users, the least (the adjusted Rand index): 1 is
 	// the same, 0 what chance brings about; `groups` is said from 0.95. Absent where users divide no
@@ -5439,9 +5440,10 @@ type VerdictComparison struct {
 }
 
 // VerdictKind: `groups`: users stand in groups, with few between them. `continuum`: traits go
-// together, but gradually, or runs at other seeds find other groups, so that the borders could as
-// well be elsewhere. `none`: no trait says anything of another, and the clusters cut through one
-// crowd. `unknown`: it was not found out, for the `reason`.
+// together, but gradually, or there may be groups, but other ones, which runs at other seeds or of
+// another number of clusters find; the borders could as well be elsewhere. `none`: no trait says
+// anything of another; but for the gaps that a single trait has by itself, the clusters cut through
+// one crowd. `unknown`: it was not found out, for the `reason`.
 type VerdictKind string
 
 const (

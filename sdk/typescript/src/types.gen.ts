@@ -2338,9 +2338,10 @@ export interface RunVerdict {
   explanation: string;
   /**
    * `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
-   * gradually, or runs at other seeds find other groups, so that the borders could as well be
-   * elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd.
-   * `unknown`: it was not found out, for the `reason`.
+   * gradually, or there may be groups, but other ones, which runs at other seeds or of another
+   * number of clusters find; the borders could as well be elsewhere. `none`: no trait says anything
+   * of another; but for the gaps that a single trait has by itself, the clusters cut through one
+   * crowd. `unknown`: it was not found out, for the `reason`.
    */
   kind: VerdictKind;
   /**
@@ -3103,8 +3104,9 @@ export interface VerdictComparison {
 
 /**
  * `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
- * gradually, or runs at other seeds find other groups, so that the borders could as well be
- * elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd.
+ * gradually, or there may be groups, but other ones, which runs at other seeds or of another number
+ * of clusters find; the borders could as well be elsewhere. `none`: no trait says anything of
+ * another; but for the gaps that a single trait has by itself, the clusters cut through one crowd.
  * `unknown`: it was not found out, for the `reason`.
  */
 export type VerdictKind = "groups" | "continuum" | "none" | "unknown";

@@ -2196,9 +2196,10 @@ class RunVerdict(TypedDict):
     # The verdict in words.
     explanation: str
     # `groups`: users stand in groups, with few between them. `continuum`: traits go together, but
-    # gradually, or runs at other seeds find other groups, so that the borders could as well be
-    # elsewhere. `none`: no trait says anything of another, and the clusters cut through one crowd.
-    # `unknown`: it was not found out, for the `reason`.
+    # gradually, or there may be groups, but other ones, which runs at other seeds or of another
+    # number of clusters find; the borders could as well be elsewhere. `none`: no trait says
+    # anything of another; but for the gaps that a single trait has by itself, the clusters cut
+    # through one crowd. `unknown`: it was not found out, for the `reason`.
     kind: VerdictKind
     # How alike three runs at other seeds divide the users, the least (the adjusted Rand index): 1
     # is the same, 0 what chance brings about; `groups` is said from 0.95. Absent where users divide
