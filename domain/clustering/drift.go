@@ -19,7 +19,7 @@ const (
 	leastMove    = 0.25 // standard deviations that a number must have moved by
 	leastJaccard = 0.6
 	leastGrowth  = 0.25 // of a size share, and of a cause that is told again
-	leastStay    = 0.75 // of what makes a trait drift, above which it still stands once it was told
+	leastStay    = 0.75 // of what makes a cause, above which it still stands once it was told
 	leastZ       = 4.0
 	majorPSI     = 0.5
 	majorJaccard = 0.5
@@ -108,6 +108,8 @@ type Drift struct {
 	Causes []Cause      `json:"causes"` // traits by path, then members, then size
 	Traits []TraitDrift `json:"traits"` // that could be compared, by path
 	Shift  float64      `json:"shift"`  // of the centroid in pooled within-cluster standard deviations; 0 under another schema. It is no cause.
+	others float64      // what a cause of its members would amount to
+	growth float64      // what one of its size would, where that is not chance
 }
 
 // Severity is that of the worst cause, or "" where there is none.
@@ -156,11 +158,17 @@ func Compare(older, newer Profile, members Members, baseline Baseline) Drift {
 			})
 		}
 	}
-	if jaccard := members.Jaccard(); members.Either >= DriftUsers && jaccard < leastJaccard {
-		d.Causes = append(d.Causes, Cause{Kind: CauseMembers, Baseline: baseline, Amount: 1 - jaccard, Severity: grade(jaccard < majorJaccard)})
+	if jaccard := members.Jaccard(); members.Either >= DriftUsers {
+		if d.others = 1 - jaccard; jaccard < leastJaccard {
+			d.Causes = append(d.Causes, Cause{Kind: CauseMembers, Baseline: baseline, Amount: d.others, Severity: grade(jaccard < majorJaccard)})
+		}
 	}
-	if change, z := growth(older, newer); change >= leastGrowth && z >= leastZ {
+	change, z := growth(older, newer)
+	if change >= leastGrowth && z >= leastZ {
 		d.Causes = append(d.Causes, Cause{Kind: CauseSize, Baseline: baseline, Amount: change, Severity: Moderate})
+	}
+	if z >= leastStay*leastZ {
+		d.growth = change
 	}
 	d.Shift = shift(older, newer)
 	return d
@@ -204,9 +212,16 @@ func CompareCut(older, newer Profile, members Members, cut Cut, baseline Baselin
 	return d
 }
 
-// Near says whether the trait of a cause has not come back by a quarter from where it drifts.
+// Near says whether what a cause tells has not come back by a quarter from where it drifts.
 func (d Drift) Near(c Cause) bool {
-	return c.Kind == CauseTrait && slices.ContainsFunc(d.Traits, func(t TraitDrift) bool { return t.Path == c.Trait && t.near() })
+	switch c.Kind {
+	case CauseMembers:
+		return d.others > leastStay*(1-leastJaccard)
+	case CauseSize:
+		return d.growth > leastStay*leastGrowth
+	default:
+		return slices.ContainsFunc(d.Traits, func(t TraitDrift) bool { return t.Path == c.Trait && t.near() })
+	}
 }
 
 func (d Drift) has(c Cause) bool { return slices.ContainsFunc(d.Causes, c.same) }
@@ -397,8 +412,8 @@ func shift(older, newer Profile) float64 {
 // all against the previous run, each of which is a change of its own, and of
 // those against the first run the new ones, and those that have grown by a
 // quarter since they were told. Standing is what to give as told at the next
-// run: those against the first run, and what was told and is near still, so that a
-// trait about its limit is not told over and over. Of the traits it is only the
+// run: those against the first run, and what was told and is near still, so that
+// what stays about its limit is not told over and over. Of the traits it is only the
 // MaxStanding largest, so that a trait that is not among so many counts as told
 // with the least of them.
 func Told(told, now []Cause, near func(Cause) bool) (fresh, standing []Cause) {

@@ -311,6 +311,36 @@ func TestATraitAboutItsLimitIsToldOnce(t *testing.T) {
 	}
 }
 
+// So are its members and its size.
+func TestMembersAndSizeAboutTheirLimitsAreToldOnce(t *testing.T) {
+	of := func(users, stayed int) Drift {
+		return Compare(Profile{Users: 1000, Total: 4000}, Profile{Users: users, Total: 4000}, Members{Either: 1000, Both: stayed}, First)
+	}
+	var told, fresh []Cause
+	for i, step := range []struct {
+		drift Drift
+		fresh []CauseKind
+	}{
+		{of(1260, 590), []CauseKind{CauseMembers, CauseSize}},
+		{of(1240, 610), nil},
+		{of(1260, 590), nil},
+		{of(1200, 690), nil},
+		{of(1260, 590), nil},
+		{of(1180, 710), nil}, // they have come back
+		{of(1260, 590), []CauseKind{CauseMembers, CauseSize}},
+		{of(1330, 480), []CauseKind{CauseMembers, CauseSize}}, // they have grown
+	} {
+		var kinds []CauseKind
+		fresh, told = Told(told, step.drift.Causes, step.drift.Near)
+		for _, c := range fresh {
+			kinds = append(kinds, c.Kind)
+		}
+		if diff := cmp.Diff(step.fresh, kinds); diff != "" {
+			t.Errorf("step %d: %s", i, diff)
+		}
+	}
+}
+
 func TestEachChangeSinceThePreviousRunIsTold(t *testing.T) {
 	leaving := []Cause{{Kind: CauseMembers, Baseline: Previous, Amount: 0.5}}
 	var told, fresh []Cause

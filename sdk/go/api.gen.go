@@ -1954,8 +1954,8 @@ func (p ListClusterDriftParams) query() query {
 // One entry for each run that found the cluster again. It is compared with the run before and with
 // the run that formed it, by the cut of that run: that the same people are cut otherwise is no
 // drift. Only causes that are new, or have grown by a quarter, are sent as
-// `cluster.drift_detected`; since the first run a trait is new again once it was a quarter below
-// where it drifts.
+// `cluster.drift_detected`; since the first run one is new again once it was a quarter below where
+// it drifts.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -1969,8 +1969,8 @@ func (r *ClustersAPI) ListDrift(ctx context.Context, clusterID string, params Li
 // One entry for each run that found the cluster again. It is compared with the run before and with
 // the run that formed it, by the cut of that run: that the same people are cut otherwise is no
 // drift. Only causes that are new, or have grown by a quarter, are sent as
-// `cluster.drift_detected`; since the first run a trait is new again once it was a quarter below
-// where it drifts.
+// `cluster.drift_detected`; since the first run one is new again once it was a quarter below where
+// it drifts.
 //
 // It fetches one page.
 //

@@ -1863,7 +1863,7 @@ export class ClustersAPI {
    * One entry for each run that found the cluster again. It is compared with the run before and
    * with the run that formed it, by the cut of that run: that the same people are cut otherwise is
    * no drift. Only causes that are new, or have grown by a quarter, are sent as
-   * `cluster.drift_detected`; since the first run a trait is new again once it was a quarter below
+   * `cluster.drift_detected`; since the first run one is new again once it was a quarter below
    * where it drifts.
    *
    * It fetches a page at a time.
@@ -1880,7 +1880,7 @@ export class ClustersAPI {
    * One entry for each run that found the cluster again. It is compared with the run before and
    * with the run that formed it, by the cut of that run: that the same people are cut otherwise is
    * no drift. Only causes that are new, or have grown by a quarter, are sent as
-   * `cluster.drift_detected`; since the first run a trait is new again once it was a quarter below
+   * `cluster.drift_detected`; since the first run one is new again once it was a quarter below
    * where it drifts.
    *
    * It fetches one page.
