@@ -145,6 +145,36 @@ func TestWhoChangedIsToldApartFromWhoCame(t *testing.T) {
 	}
 }
 
+// Of a cluster that was cut otherwise, too, only what its people have changed by is told.
+func TestWhatAnotherCutAddsIsNotTold(t *testing.T) {
+	of := func(users, total int, counts ...int) Profile {
+		return Profile{Users: users, Total: total, Traits: []TraitProfile{
+			{Path: "plan", Type: traits.TypeCategory, Levels: []string{"a", "b"}, Counts: append(counts, 0), Users: users},
+		}}
+	}
+	older := of(400, 2000, 200, 200)
+	changed := of(400, 2000, 290, 110) // 225 of them are as they would be in
+	cut := Cut{Known: true, Under: changed, Same: changed, Turnover: Turnover{Stayed: 225, Left: 175, Came: 175}}
+	d := CompareCut(older, of(640, 2000, 600, 40), Members{Either: 900, Both: 140}, cut, Previous)
+	if len(d.Causes) != 2 { // that it is larger is the cut's alone
+		t.Fatalf("%+v", d.Causes)
+	}
+	plan, members := d.Causes[0], d.Causes[1]
+	if plan.Trait != "plan" || plan.Origin != PeopleChanged || plan.Severity != Moderate || plan.Amount > 0.25 || plan.After != 0.725 {
+		t.Errorf("%+v", plan)
+	}
+	if members.Kind != CauseMembers || math.Abs(members.Amount-350./575) > 1e-9 {
+		t.Errorf("%+v", members)
+	}
+	// What both show is told as the lesser, whichever that is.
+	d = CompareCut(older, changed, Members{Either: 575, Both: 225}, Cut{
+		Known: true, Under: of(640, 2000, 600, 40), Same: of(400, 2000, 370, 30), Turnover: cut.Turnover,
+	}, Previous)
+	if len(d.Causes) != 2 || d.Causes[0].After != 0.725 {
+		t.Errorf("%+v", d.Causes)
+	}
+}
+
 // The people of one kind become so old that the old borders would put them elsewhere.
 func TestACrowdThatPassesABorderIsDriftOfItsOwnClusterAlone(t *testing.T) {
 	o := olderRun(t)

@@ -158,15 +158,16 @@ func Compare(older, newer Profile, members Members, baseline Baseline) Drift {
 			})
 		}
 	}
-	if jaccard := members.Jaccard(); members.Either >= DriftUsers {
-		if d.others = 1 - jaccard; jaccard < leastJaccard {
-			d.Causes = append(d.Causes, Cause{Kind: CauseMembers, Baseline: baseline, Amount: d.others, Severity: grade(jaccard < majorJaccard)})
-		}
+	if c, told := otherMembers(members, baseline); told {
+		d.Causes = append(d.Causes, c)
+	}
+	if c, told := otherSize(older, newer, baseline); told {
+		d.Causes = append(d.Causes, c)
+	}
+	if members.Either >= DriftUsers {
+		d.others = 1 - members.Jaccard()
 	}
 	change, z := growth(older, newer)
-	if change >= leastGrowth && z >= leastZ {
-		d.Causes = append(d.Causes, Cause{Kind: CauseSize, Baseline: baseline, Amount: change, Severity: Moderate})
-	}
 	if z >= leastStay*leastZ {
 		d.growth = change
 	}
@@ -176,35 +177,38 @@ func Compare(older, newer Profile, members Members, baseline Baseline) Drift {
 
 // CompareCut is Compare where the earlier run's cut is known: it tells a cause only where
 // that cut shows it as well, for whom it would put into the cluster now or for those
-// whom it did. So neither another cut of the same people is drift, nor that others have
-// come to look like a cluster that holds the same people as before.
+// whom it did, and as much of it as both show. So neither another cut of the same people
+// is drift, nor that others have come to look like a cluster that holds the same people as before.
 func CompareCut(older, newer Profile, members Members, cut Cut, baseline Baseline) Drift {
 	d := Compare(older, newer, members, baseline)
 	under, same := Compare(older, cut.Under, cut.Members(), baseline), Compare(older, cut.Same, Members{}, baseline)
 	if !under.Judged && !same.Judged {
 		return d // nobody is left to tell by
 	}
-	gone := older.Users - cut.Stayed - cut.Left
 	told := []Cause{}
 	for _, c := range d.Causes {
-		shown := false
-		c.Origin = OthersCame
+		of, shown, origin := c, false, OthersCame
 		switch c.Kind {
 		case CauseTrait:
-			shown = under.has(c)
-			if same.has(c) {
-				shown, c.Origin = true, PeopleChanged
+			if of, shown = same.cause(c); shown {
+				origin = PeopleChanged
+			} else {
+				of, shown = under.cause(c)
 			}
 		case CauseMembers:
-			shown, c.Origin = cut.Members().Jaccard() < leastJaccard, PeopleChanged
+			of, shown = otherMembers(cut.Members(), baseline)
+			origin = PeopleChanged
 		case CauseSize:
-			change, z := growth(older, cut.Under)
-			shown = change >= leastGrowth && z >= leastZ
-			if abs(cut.Came-cut.Left) > abs(cut.New-gone) {
-				c.Origin = PeopleChanged
+			of, shown = otherSize(older, cut.Under, baseline)
+			if abs(cut.Came-cut.Left) > abs(cut.New-(older.Users-cut.Stayed-cut.Left)) {
+				origin = PeopleChanged
 			}
 		}
 		if shown {
+			if of.Amount < c.Amount {
+				c = of // the rest is the cut's
+			}
+			c.Origin = origin
 			told = append(told, c)
 		}
 	}
@@ -224,7 +228,24 @@ func (d Drift) Near(c Cause) bool {
 	}
 }
 
-func (d Drift) has(c Cause) bool { return slices.ContainsFunc(d.Causes, c.same) }
+// cause finds the cause that is the same as another.
+func (d Drift) cause(as Cause) (c Cause, found bool) {
+	if i := slices.IndexFunc(d.Causes, as.same); i >= 0 {
+		return d.Causes[i], true
+	}
+	return c, false
+}
+
+func otherMembers(m Members, baseline Baseline) (c Cause, told bool) {
+	jaccard := m.Jaccard()
+	c = Cause{Kind: CauseMembers, Baseline: baseline, Amount: 1 - jaccard, Severity: grade(jaccard < majorJaccard)}
+	return c, m.Either >= DriftUsers && jaccard < leastJaccard
+}
+
+func otherSize(older, newer Profile, baseline Baseline) (c Cause, told bool) {
+	change, z := growth(older, newer)
+	return Cause{Kind: CauseSize, Baseline: baseline, Amount: change, Severity: Moderate}, change >= leastGrowth && z >= leastZ
+}
 
 func abs(n int) int { return max(n, -n) }
 
