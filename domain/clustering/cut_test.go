@@ -175,6 +175,29 @@ func TestWhatAnotherCutAddsIsNotTold(t *testing.T) {
 	}
 }
 
+// Where all are twice as many, half of whom are new, a cluster that is a larger share has it from those who came over.
+func TestWhoMakesAClusterLargerIsTold(t *testing.T) {
+	older := Profile{Users: 300, Total: 1000}
+	for _, c := range []struct {
+		Turnover
+		total  int
+		origin Origin
+	}{
+		{Turnover{Stayed: 300, Came: 200, New: 300}, 2000, PeopleChanged},
+		{Turnover{Stayed: 300, New: 600}, 2000, OthersCame},
+		{Turnover{Stayed: 290, Left: 10, Came: 20, New: 500}, 2000, OthersCame},
+		{Turnover{Stayed: 300, Came: 90}, 1000, PeopleChanged},
+		{Turnover{Stayed: 150}, 850, OthersCame}, // half of them are gone
+	} {
+		under := Profile{Users: c.Stayed + c.Came + c.New, Total: c.total}
+		d := CompareCut(older, under, c.Members(), Cut{Known: true, Under: under, Same: Profile{Users: c.Stayed + c.Left}, Turnover: c.Turnover}, First)
+		i := slices.IndexFunc(d.Causes, func(c Cause) bool { return c.Kind == CauseSize })
+		if i < 0 || d.Causes[i].Origin != c.origin {
+			t.Errorf("%+v: %+v", c, d.Causes)
+		}
+	}
+}
+
 // The people of one kind become so old that the old borders would put them elsewhere.
 func TestACrowdThatPassesABorderIsDriftOfItsOwnClusterAlone(t *testing.T) {
 	o := olderRun(t)

@@ -200,7 +200,7 @@ func CompareCut(older, newer Profile, members Members, cut Cut, baseline Baselin
 			origin = PeopleChanged
 		case CauseSize:
 			of, shown = otherSize(older, cut.Under, baseline)
-			if abs(cut.Came-cut.Left) > abs(cut.New-(older.Users-cut.Stayed-cut.Left)) {
+			if cut.moved(older) {
 				origin = PeopleChanged
 			}
 		}
@@ -214,6 +214,14 @@ func CompareCut(older, newer Profile, members Members, cut Cut, baseline Baselin
 	}
 	d.Causes = told
 	return d
+}
+
+// moved says whether a cluster is another share of all users by those who passed its borders
+// rather than by those who are new or gone, beyond what all of them are more or fewer.
+func (c Cut) moved(older Profile) bool {
+	growth := float64(older.Users) * float64(c.Under.Total-older.Total) / float64(older.Total)
+	gone := older.Users - c.Stayed - c.Left
+	return math.Abs(float64(c.Came-c.Left)) > math.Abs(float64(c.New-gone)-growth)
 }
 
 // Near says whether what a cause tells has not come back by a quarter from where it drifts.
@@ -246,8 +254,6 @@ func otherSize(older, newer Profile, baseline Baseline) (c Cause, told bool) {
 	change, z := growth(older, newer)
 	return Cause{Kind: CauseSize, Baseline: baseline, Amount: change, Severity: Moderate}, change >= leastGrowth && z >= leastZ
 }
-
-func abs(n int) int { return max(n, -n) }
 
 func grade(major bool) Severity {
 	if major {
