@@ -8,8 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/projections/readmodel"
+	"kindred/testkit"
 )
 
 // What segments read by way of others is looked up as it is asked for: written down for each, it
@@ -49,4 +54,40 @@ func TestSegmentsThatReferToAllBeforeThemTakeLittleMemory(t *testing.T) {
 	w.traits[ada] = `{"n":30}`
 	w.catchUp(random)
 	members(fmt.Sprint([]id.User{ada}))
+}
+
+// A client of whom a thousand segments follow from one takes others' time with each change of
+// that one, so it is told to be slow before anything is written, not after.
+func TestAChangeThatManySegmentsFollowTakesStepsBeforeItIsWritten(t *testing.T) {
+	w := newSegmentFixture(t)
+	source := id.Derived("chain")
+	const many = 30
+	var chain []id.Segment
+	for range many {
+		segment, text, refers := id.Next[id.Segment](source), `traits.n > 20`, []id.Segment{}
+		if len(chain) > 0 {
+			refers = chain[len(chain)-1:]
+			text = fmt.Sprintf(`in_segment(%q)`, refers[0])
+		}
+		w.Segment(w.Acme, event.SegmentDefined{Segment: segment, Name: "S", Rule: event.Private([]byte(text)), Refers: refers})
+		chain = append(chain, segment)
+	}
+	w.Segment(w.Acme, event.SegmentReady{Revision: many - 1})
+	w.applyAtOnce()
+	w.Segment(w.Acme, event.SegmentChanged{Segment: chain[0], Name: "S", Rule: event.Private([]byte(`traits.n > 30`)), Refers: []id.Segment{}})
+	changed := testkit.Must(w.EventLog.Decode(testkit.Must(w.EventLog.Store.ReadAll(t.Context(), w.applied, 1))(t)[0]))(t)
+	before, made := 0, 0
+	if err := pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
+		return w.model.ApplyClient(t.Context(), tx, w.EventLog, w.Acme, []eventstore.Recorded{changed}, func(steps int) error {
+			if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM segment_versions WHERE NOT serves`).Scan(&made); err == nil && made == 0 {
+				before += steps
+			}
+			return nil
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if made != many || before < many*readmodel.StepsToWrite {
+		t.Errorf("%d versions, after %d steps", made, before)
+	}
 }
