@@ -399,6 +399,9 @@ func (a *applier) applyItems(ctx context.Context, items []item) error {
 			return err
 		}
 		if slow, ok := errors.AsType[slowError](err); ok {
+			if slow.among == nil {
+				return err
+			}
 			if err := slow.among.pause(ctx, slow.client); err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ type Spend func(steps int) error
 // slowError says whose events take longer than others may wait.
 type slowError struct {
 	client id.Client
-	among  *slowClients // those of its leader
+	among  *slowClients // those of its leader; nil: it is slow already, and its slice is to be shorter
 }
 
 func (e slowError) Error() string { return fmt.Sprintf("the events of %s take long", e.client) }
@@ -57,12 +57,13 @@ type slowClients struct {
 }
 
 type slowClient struct {
-	part   *part
-	passed eventstore.Position // the leader has passed the client's events over, up to here at least
-	limit  int                 // events of its next slice
-	spent  int                 // steps of its last one
-	late   time.Time           // when a slice last was not short
-	sliced int                 // the round of its last slice
+	part    *part
+	passed  eventstore.Position // the leader has passed the client's events over, up to here at least
+	limit   int                 // events of its next slice
+	spent   int                 // steps of its last one
+	several bool                // events are in it
+	late    time.Time           // when a slice last was not short
+	sliced  int                 // the round of its last slice
 }
 
 const (
@@ -95,7 +96,7 @@ func (s *slowClients) add(client id.Client, at eventstore.Position) {
 		part:   s.leader.partOf(client, checkpoint{epoch: s.leader.at.epoch, position: at}),
 		passed: s.leader.at.position, limit: firstSlice, late: s.leader.Now(),
 	}
-	c.part.spending = func(id.Client) Spend { return func(steps int) error { c.spent += steps; return nil } }
+	c.part.spending = c.spending
 	s.all[client] = c
 	s.leader.skip[client], s.leader.slow = true, len(s.all)
 	signal(s.more)
@@ -107,6 +108,17 @@ func (s *slowClients) spending(client id.Client) Spend {
 	return func(steps int) error {
 		if spent += steps; spent > BatchSteps {
 			return slowError{client, s}
+		}
+		return nil
+	}
+}
+
+// spending counts the steps of a slice. One of many events that each take much, after some that took little,
+// would hold up others for a minute, so it is broken off, unless it is of one event.
+func (c *slowClient) spending(client id.Client) Spend {
+	return func(steps int) error {
+		if c.spent += steps; c.spent > 2*longSlice && c.several {
+			return slowError{client: client}
 		}
 		return nil
 	}
@@ -235,8 +247,11 @@ func (s *slowClients) slice(ctx context.Context, client id.Client, c *slowClient
 		return false, s.returns(ctx, client, c, upTo)
 	}
 	items, unknown := c.part.decode(records)
-	c.spent = 0
+	c.spent, c.several = 0, len(records) > 1
 	err = c.part.applyItems(ctx, items)
+	if errors.As(err, new(slowError)) {
+		c.limit, err = len(records), nil // of which the next one holds half
+	}
 	switch {
 	case err != nil:
 		return false, err

@@ -101,6 +101,42 @@ func TestASlowClientHoldsUpNoOther(t *testing.T) {
 	w.complete(t)
 }
 
+// measured is uneven that notes how many steps the longest batch of a client took.
+type measured struct {
+	uneven
+	longest *atomic.Int64
+}
+
+func (m measured) ApplyClient(ctx context.Context, tx pgx.Tx, log *eventstore.Log, client id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
+	var took int64
+	err := m.uneven.ApplyClient(ctx, tx, log, client, batch, func(steps int) error { took += int64(steps); return spend(steps) })
+	if err == nil {
+		m.longest.Store(max(m.longest.Load(), took))
+	}
+	return err
+}
+
+// How long a slice is to be is told by those before it, of which there is none for the first, and whose events
+// may have taken less.
+func TestASliceThatTakesTooLongIsBrokenOff(t *testing.T) {
+	w := newFixture(t)
+	model := measured{longest: new(atomic.Int64)}
+	w.rename(t, acme, numbered("slow", 16)...)
+	w.rename(t, acme, numbered("fast", 200)...)
+	last := numbered("slow", 32)
+	w.rename(t, acme, last...)
+	background(t, func(ctx context.Context) error { return w.hurried(w.runner("a")).Run(ctx, model) })
+	testkit.Eventually(t, "all of the slow client is applied", func() bool {
+		got, err := w.newest(t.Context(), acme, true)
+		return err == nil && got == last[len(last)-1]
+	})
+	if longest := model.longest.Load(); longest > 7*projector.BatchSteps {
+		t.Errorf("a slice took %d steps", longest)
+	}
+	w.returned(t)
+	w.complete(t)
+}
+
 // TestSlowClientsSurviveCrashes crashes at every commit on the way.
 func TestSlowClientsSurviveCrashes(t *testing.T) {
 	w := newFixture(t)
