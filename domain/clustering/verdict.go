@@ -42,9 +42,6 @@ const judgedTolerance = 1e-2 // instead of tolerance
 // stableRand is the adjusted Rand index from which two runs say the same of the users.
 const stableRand = 0.95
 
-// StableJaccard is the index from which a cluster counts as stable (Hennig 2007).
-const StableJaccard = 0.75
-
 // Trial is a run that is to be judged.
 type Trial struct {
 	Points   Points // of a sample of the users in the clusters, see DrawJudged
