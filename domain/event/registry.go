@@ -143,7 +143,7 @@ func (d definition) read(version int, data []byte) (e Event, err error) {
 	for v := version; v < d.version; v++ {
 		up, found := d.upcasters[v]
 		if !found {
-			continue // only a sealed field changed
+			continue // it brought fields that are left out where they are zero, or changed a sealed one
 		}
 		if data, err = up(data); err != nil {
 			return nil, fmt.Errorf("upcast from version %d: %w", v, err)

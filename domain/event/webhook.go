@@ -145,15 +145,11 @@ var webhookEvents = []definition{
 	define[WebhookSecretRotated]("webhook.secret_rotated", 1),
 	define[WebhookRemoved]("webhook.removed", 1),
 	define[WebhookHeadersSet]("webhook.headers_set", 1),
-	define[WebhookControlsSet]("webhook.controls_set", 4, upcast(1, upcastNothing), upcast(2, upcastNothing), upcast(3, upcastNothing)),
+	define[WebhookControlsSet]("webhook.controls_set", 4),
 	define[WebhookDisabled]("webhook.disabled", 1),
 	define[WebhookKeyMade]("webhook_key.made", 1),
-	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 6, upcast(1, upcastClearURL), upcast(2, upcastNothing), upcast(3, upcastNothing), upcast(4, upcastNothing),
-		upcast(5, upcastNothing)),
+	define[WebhookSnapshotTaken]("webhook.snapshot_taken", 6, upcast(1, upcastClearURL)),
 }
-
-// upcastNothing: the version brought fields that are left out where they are zero.
-func upcastNothing(data json.RawMessage) (json.RawMessage, error) { return data, nil }
 
 // upcastClearURL: version 1 kept the address in the clear.
 func upcastClearURL(data json.RawMessage) (json.RawMessage, error) {
