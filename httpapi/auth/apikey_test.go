@@ -7,20 +7,24 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"kindred/domain/id"
 	"kindred/testkit"
 )
 
 func TestAGeneratedKeyIsAccepted(t *testing.T) {
 	seen := make(map[string]bool)
-	for range 1000 {
-		key := testkit.Must(Generate(rand.Reader, ""))(t)
-		if len(key) != 45 || !strings.HasPrefix(key, "kin_live_") || !Check(key) {
-			t.Fatalf("%s is not an API key", key)
+	client := id.Next[id.Client](id.Random(rand.Reader))
+	for of, prefix := range map[id.Client]string{client: "kin_live_", id.NextSandbox(id.Random(rand.Reader), client): "kin_test_"} {
+		for range 1000 {
+			key := testkit.Must(Generate(rand.Reader, of))(t)
+			if len(key) != 45 || !strings.HasPrefix(key, prefix) || !Check(key) {
+				t.Fatalf("%s is not an API key", key)
+			}
+			if seen[key] {
+				t.Fatalf("%s was generated twice", key)
+			}
+			seen[key] = true
 		}
-		if seen[key] {
-			t.Fatalf("%s was generated twice", key)
-		}
-		seen[key] = true
 	}
 }
 
@@ -50,7 +54,7 @@ func TestEveryWrongCharacterIsNoticed(t *testing.T) {
 			}
 		}
 	}
-	for _, wrong := range []string{"", "kin_live_", key[1:], key[:len(key)-1], key + "0", key + key, strings.ToLower(key), " " + key} {
+	for _, wrong := range []string{"", "kin_live_", key[len(keyPrefix):], key[1:], key[:len(key)-1], key + "0", key + key, strings.ToLower(key), " " + key} {
 		if Check(wrong) {
 			t.Errorf("%q is accepted", wrong)
 		}

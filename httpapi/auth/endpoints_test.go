@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -220,6 +221,41 @@ func TestAnAPIKeyIsExchanged(t *testing.T) {
 	}
 	if n := s.count(t, "kindred_exchanges_total", "ok"); n != 1 {
 		t.Errorf("%v exchanges were counted", n)
+	}
+}
+
+func TestAnAPIKeyGivesTokensUntilItExpires(t *testing.T) {
+	s := newService(t)
+	record := s.record
+	record.Expires = s.Now().Add(10 * time.Minute)
+	s.directory.keys[Hash(s.apiKey)] = record
+	answer := testkit.Must(s.endpoints.ExchangeAPIKey(t.Context(), httpapi.ExchangeAPIKeyRequestObject{Body: &httpapi.ExchangeRequest{APIKey: s.apiKey}}))(t)
+	if n := answer.(httpapi.ExchangeAPIKey200JSONResponse).Data.ExpiresIn; n > 600 {
+		t.Errorf("a token of a key that expires in 600 s lives for %d s", n)
+	}
+	s.Advance(10*time.Minute - leeway - time.Millisecond)
+	if err := s.exchangeKey(t, s.apiKey); err != nil {
+		t.Errorf("before its end: %v", err)
+	}
+	s.Advance(time.Millisecond)
+	if err := s.exchangeKey(t, s.apiKey); !fault.Is(err, "invalid_api_key") {
+		t.Errorf("in its last second: %v", err)
+	}
+}
+
+func TestTheUseOfAnAPIKeyIsNotedOnceAnHour(t *testing.T) {
+	s := newService(t)
+	hour := s.Now().Truncate(time.Hour)
+	for _, last := range []time.Time{{}, hour.Add(-time.Hour), hour} {
+		record := s.record
+		record.LastUsed = last
+		s.directory.keys[Hash(s.apiKey)] = record
+		if err := s.exchangeKey(t, s.apiKey); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []id.Key{s.record.Key, s.record.Key}; !slices.Equal(s.used, want) {
+		t.Errorf("noted for %v; want %v", s.used, want)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestPasswordsThatEverybodyTriesFirstAreRefused(t *testing.T) {
 			t.Errorf("%q: %v; want a fault that names the field", password, f)
 		}
 	}
-	for _, password := range []string{"correct horse battery staple", "a password of ada", "a good password", "lovelace", "7yDk2-pq", "password-of-mine is long", "Password123!", "Engines&Co99"} {
+	for _, password := range []string{"correct horse battery staple", "a password of ada", "a good password", "lovelace", "7yDk2-pq", "password-of-mine is long", "Password123!", "Engines&Co99", "yjqyjqyj", "yjyjyjyjyjyjyjyj"} {
 		if err := CheckPassword("/password", password, known...); err != nil {
 			t.Errorf("%q: %v", password, err)
 		}
