@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"kindred/golden"
 	"kindred/postgres"
 	"kindred/postgres/pgtest"
 	"kindred/testkit"
@@ -212,4 +214,14 @@ func TestTheEmbeddedMigrationsApplyTwice(t *testing.T) {
 	if err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Error(err)
 	}
+}
+
+// A database refuses a migration that it has in another wording.
+func TestMigrationsThatRunOnceStay(t *testing.T) {
+	t.Parallel()
+	var lines []string
+	for _, file := range testkit.Must(filepath.Glob("migrations/[0-9]*.sql"))(t) {
+		lines = append(lines, fmt.Sprintf("%s %x", filepath.Base(file), sha256.Sum256(testkit.Must(os.ReadFile(file))(t))))
+	}
+	golden.Check(t, "migrations.txt", lines)
 }
