@@ -273,7 +273,8 @@ func TestPersonalFieldsAreListedUnderTheirJSONNames(t *testing.T) {
 			}
 		}
 		if !maps.Equal(got, want) {
-			t.Errorf("%T lists %v, has %v", e, got, want)
+			t.Errorf("the method Personal of %T lists %q; its fields of type *Personal, each to be listed under its JSON name, are %q",
+				e, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 		}
 	}
 }
