@@ -41,13 +41,14 @@ func TestTheRecipesMakeATreeThatBuildsAndPasses(t *testing.T) {
 	}
 	tree := t.TempDir()
 	copyTree(t, tree)
+	broken := "a block of docs/recipes.md fits no more: mend its context"
 	in := func(stdin, name string, args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir, cmd.Stdin = tree, strings.NewReader(stdin)
 		cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath", "GIT_CEILING_DIRECTORIES="+filepath.Dir(tree)) // what has not changed is built already
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s %s: %v; where a block of docs/recipes.md fits no more, mend its context\n%s", name, strings.Join(args, " "), err, out)
+			t.Fatalf("%s %s: %v; %s\n%s", name, strings.Join(args, " "), err, broken, out)
 		}
 	}
 	whole := os.Getenv("KINDRED_TEST_RECIPES") != ""
@@ -57,6 +58,7 @@ func TestTheRecipesMakeATreeThatBuildsAndPasses(t *testing.T) {
 	for _, found := range regexp.MustCompile("(?ms)^```diff\n(.*?)^```$").FindAllSubmatch(page, -1) {
 		in(string(found[1]), "git", "apply", "--recount", "-")
 	}
+	broken = "where the tree fails without docs/recipes.md, too, mend that first; else mend the page"
 	if whole {
 		in("", "go", "generate", "./httpapi") // this and the next are a part of make generate
 	}
