@@ -126,3 +126,24 @@ func TestACallOfGoWhoseContextEndsTellsThatItMayHaveTakenEffect(t *testing.T) {
 		t.Errorf("a read ended with %v", err)
 	}
 }
+
+// No context ends the connection of an answer of 101, which is the caller's from then on.
+func TestAnAnswerOf101EndsACall(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		s := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+		})
+		d.client("c", s.URL, command{"max_retries": 1})
+		d.fails("connection", "c", "users.get", getUser)
+		d.fails("connection", "c", "users.change", changeUser)
+		if len(s.seen()) != 3 {
+			t.Errorf("it arrived %d times", len(s.seen()))
+		}
+	})
+}

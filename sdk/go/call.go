@@ -420,6 +420,9 @@ func (c *caller) attempt(ctx context.Context, r request, o call, content []byte,
 	if o.answer != nil {
 		*o.answer = Answer{resp.StatusCode, resp.Header.Get("X-Request-Id"), resp.Header.Get("ETag"), attempts, resp.Header}
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols { // whose connection no context ends any more
+		return used, &fault{kind: ErrConnection, cause: errSwitched}
+	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		said, err := readBounded(resp)
 		if err != nil {
@@ -449,6 +452,8 @@ func (m *moving) Read(p []byte) (int, error) {
 
 // errSlow ends an attempt, not the call.
 var errSlow = errors.New("no answer came in time")
+
+var errSwitched = errors.New("another protocol was answered with")
 
 // plain is the cause of a failed request without its URL, which may hold ids of
 // users.
