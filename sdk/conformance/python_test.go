@@ -240,3 +240,29 @@ except WebhookError as refused:
     assert refused.reason == "signature_wrong", refused
 `)
 }
+
+func TestAnExchangeThatFailsWhenNobodyWaitsIsNotLoggedInPythonsTasks(t *testing.T) {
+	runsPython(t, `
+import asyncio
+import gc
+import httpx
+from kindred import AsyncKindred
+async def main():
+    logged, asked, answers = [], asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, told: logged.append(told))
+    async def refuses(request):
+        asked.set()
+        await answers.wait()
+        return httpx.Response(403)
+    kindred = AsyncKindred(base_url="http://127.0.0.1:1", api_key="kin_live_1", transport=httpx.MockTransport(refuses))
+    call = asyncio.create_task(kindred.users.get("usr_1"))
+    await asked.wait()
+    call.cancel()
+    await asyncio.wait([call])
+    answers.set()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+    gc.collect()
+    assert call.cancelled() and not logged, logged
+asyncio.run(main())
+`)
+}

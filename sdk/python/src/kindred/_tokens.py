@@ -81,6 +81,7 @@ class AsyncTokens:
             raise UsageError("no API key is given, nor KINDRED_API_KEY")
         if self._pending is None:
             self._pending = asyncio.create_task(self._renew())
+            self._pending.add_done_callback(_seen)
         # A call that gives up takes nobody's token away: the exchange goes on.
         try:
             return await asyncio.wait_for(asyncio.shield(self._pending), min(timeout, LONGEST_TIMEOUT))
@@ -98,3 +99,9 @@ class AsyncTokens:
         """Drop a token that was answered with 401, unless another is there."""
         if self._current is used:
             self._current = None
+
+
+def _seen(exchange: asyncio.Task[Token]) -> None:
+    """Look at a fault that nobody may be left to get: asyncio would log it."""
+    if not exchange.cancelled():
+        exchange.exception()
