@@ -266,3 +266,36 @@ async def main():
 asyncio.run(main())
 `)
 }
+
+// Servers that load a program and then fork it would have two processes read the answers of one connection.
+func TestAForkOfPythonSharesNoConnection(t *testing.T) {
+	runsPython(t, `
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from kindred import Kindred
+ports = []
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        ports.append(self.client_address[1])
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+    def log_message(self, *args):
+        pass
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+kindred = Kindred(base_url=f"http://127.0.0.1:{server.server_port}", token="e30.e30.c2ln")
+kindred.users.get("usr_1")
+child = os.fork()
+if child == 0:
+    kindred.users.get("usr_1")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+kindred.users.get("usr_1")
+assert ports[0] == ports[2] != ports[1], ports
+`)
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -23,12 +24,21 @@ __all__ = ["AsyncCaller", "AsyncLines"]
 
 class AsyncCaller:
     def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None) -> None:
-        self._s = settings
-        self._tokens = AsyncTokens(settings, self._exchange)
+        self._s, self._transport = settings, transport
+        self._open()
+
+    def _open(self) -> None:
+        self._tokens = AsyncTokens(self._s, self._exchange)
         limits = httpx.Limits(max_connections=200, max_keepalive_connections=100)
-        trusts = common.trusts_environment(settings.base)
+        trusts = common.trusts_environment(self._s.base)
         cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # none is kept: a call is of its token, whatever came before
-        self._http = httpx.AsyncClient(transport=transport, limits=limits, cookies=cookies, follow_redirects=False, trust_env=trusts)
+        self._http = httpx.AsyncClient(transport=self._transport, limits=limits, cookies=cookies, follow_redirects=False, trust_env=trusts)
+        self._process = os.getpid()  # last: another thread goes by it
+
+    def _open_again_in_a_fork(self) -> None:
+        """Share no connection with another process, whose answers would come here, nor wait for its threads."""
+        if self._process != os.getpid():
+            self._open()
 
     @property
     def base(self) -> str:
@@ -38,6 +48,7 @@ class AsyncCaller:
         await self._http.aclose()
 
     async def client_id(self) -> str:
+        self._open_again_in_a_fork()
         return (await self._tokens.get(common.EXCHANGE_TIMEOUT)).client
 
     async def _exchange(self) -> Token:
@@ -190,6 +201,7 @@ class AsyncCaller:
 
     async def _send(self, r: Request, call: Call, deadline: float, read: AsyncReader) -> Any:
         """Send a request until an answer of 2xx was read, and repeat it where it may be."""
+        self._open_again_in_a_fork()
         headers = common.common_headers(r, call)
         if not time.monotonic() < deadline:
             raise TookTooLongError("the call had no time")
