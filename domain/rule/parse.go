@@ -1,12 +1,12 @@
 package rule
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"unicode"
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
@@ -51,9 +51,9 @@ var has = cel.GlobalMacro(operators.Has, 1, func(f cel.MacroExprFactory, _ ast.E
 })
 
 func environment(names ...cel.EnvOption) (*cel.Env, error) {
-	size := env.NewFunction("size")
+	excluded := []*env.Function{env.NewFunction("size"), env.NewFunction("int"), env.NewFunction("uint")} // all numbers are doubles
 	return cel.NewCustomEnv(append(names,
-		cel.StdLib(cel.StdLibSubset(env.NewLibrarySubset().SetDisableMacros(true).AddExcludedFunctions(size))),
+		cel.StdLib(cel.StdLibSubset(env.NewLibrarySubset().SetDisableMacros(true).AddExcludedFunctions(excluded...))),
 		cel.EnableMacroCallTracking(), cel.Macros(has, cel.AllMacro, cel.ExistsMacro),
 		function("size", cel.DoubleType, cel.DynType),
 		cel.ParserRecursionLimit(maxDepth), cel.ParserErrorRecoveryLimit(4), cel.ParserExpressionSizeLimit(MaxText),
@@ -80,13 +80,13 @@ func Parse(text string, scope Scope) (*Rule, error) {
 		return nil, err
 	}
 	parsed, issues := env.Parse(text)
-	if err := firstOf(text, issues); err != nil {
+	if err := firstOf(text, scope, issues); err != nil {
 		return nil, err
 	}
 	source := ast.Copy(parsed.NativeRep())
 	asChecked(parsed.NativeRep().Expr())
 	checked, issues := env.Check(parsed)
-	if err := firstOf(text, issues); err != nil {
+	if err := firstOf(text, scope, issues); err != nil {
 		return nil, err
 	}
 	c := compiler{scope: scope, source: source, typeOf: checked.NativeRep().GetType}
@@ -116,24 +116,61 @@ func Parse(text string, scope Scope) (*Rule, error) {
 }
 
 // firstOf is the first of what is wrong.
-func firstOf(text string, issues *cel.Issues) error {
-	if errs := issues.Errors(); len(errs) > 0 {
-		at := errs[0].Location
-		wrong := &Error{Line: max(at.Line(), 1), Column: max(at.Column()+1, 1), Detail: sentence(errs[0].Message)}
-		if hyphened(text, wrong) {
-			wrong.Detail += ` A name with a hyphen is written traits["first-name"].`
-		}
-		return wrong
+func firstOf(text string, scope Scope, issues *cel.Issues) error {
+	errs := issues.Errors()
+	if len(errs) == 0 {
+		return issues.Err()
 	}
-	return issues.Err()
+	first := slices.MinFunc(errs, func(a, b *cel.Error) int {
+		return cmp.Or(cmp.Compare(a.Location.Line(), b.Location.Line()), cmp.Compare(a.Location.Column(), b.Location.Column()))
+	})
+	wrong := &Error{Line: max(first.Location.Line(), 1), Column: max(first.Location.Column()+1, 1), Detail: sentence(first.Message)}
+	wrong.Detail += cure(text, scope, wrong)
+	return wrong
 }
 
-// hyphened says whether what is wrong stands right behind a hyphen that follows a name.
-func hyphened(text string, wrong *Error) bool {
+// nameUnknown is what is said of a name that a rule does not know.
+var nameUnknown = regexp.MustCompile(`^A rule knows nothing of the name '(.*)'\.$`)
+
+// cure is a sentence that says what was meant where something is wrong; "" where that is hard to say.
+func cure(text string, scope Scope, wrong *Error) string {
 	line := []rune(strings.Split(text, "\n")[wrong.Line-1])
-	at := wrong.Column - 2
-	return at > 0 && at < len(line) && line[at] == '-' && unicode.IsLetter(line[at-1])
+	at := min(wrong.Column-1, len(line))
+	before, from := string(line[:at]), string(line[at:])
+	if hyphened.MatchString(before) && beginsName.MatchString(from) {
+		return ` A name with a hyphen is written traits["first-name"].`
+	}
+	if endsInNot.MatchString(before) {
+		return " ! is not."
+	}
+	found := nameUnknown.FindStringSubmatch(wrong.Detail)
+	if found == nil {
+		return ""
+	}
+	name, traits := found[1], "traits."
+	if scope == Events {
+		traits = "data."
+	}
+	for _, known := range names {
+		if strings.EqualFold(name, known) && name != known {
+			return " It is written " + known + "."
+		}
+	}
+	if strings.HasPrefix(from, name) && !slices.Contains(names, name) { // of a function its bracket is the place
+		return " If it is a trait, write " + traits + name + ", and if it is a text, \"" + name + "\"."
+	}
+	return ""
 }
+
+var (
+	hyphened   = regexp.MustCompile(`\pL-$`)
+	beginsName = regexp.MustCompile(`^[\pL\d_]`)
+	endsInNot  = regexp.MustCompile(`(?i)(^|[^\pL\d_.])not\s+$`)
+	names      = []string{
+		"traits", "user", "viewer", "data", "event_type", "has", "exists", "all", "size", "contains", "startsWith", "endsWith", "matches",
+		"within", "older", "timestamp", "distance_km", "in_segment", "in_cluster", "granted", "interactions", "seen", "bucket",
+	}
+)
 
 // asChecked writes a rule as the checker is to see it. It makes doubles of whole numbers, as all numbers of
 // JSON are: to the checker 1 is none, and is not to be compared with 0.5. An index stays what it is. And it
@@ -184,15 +221,27 @@ var misread = []wording{
 	{regexp.MustCompile(`^Syntax error: missing ('.*') at ('.*').*`), "$1 is missing before $2"},
 	{regexp.MustCompile(`^Syntax error: (?:mismatched|extraneous) input ('.*') expecting .*`), "$1 does not belong here"},
 	{regexp.MustCompile(`^Syntax error: no viable alternative at input ('.*').*`), "$1 does not belong here"},
+	{regexp.MustCompile(`^Syntax error: token recognition error at: '=[<>].*`), "At least is written >=, and at most <="},
+	{regexp.MustCompile(`^Syntax error: token recognition error at: '[“”„‘’‚«»‹›].*`), `A text stands in plain quotes: "pro"`},
 	{regexp.MustCompile(`^Syntax error: token recognition error at: '=[^=].*`), "A comparison is written ==, not ="},
 	{regexp.MustCompile(`^Syntax error: token recognition error at: '[|&].*`), "What joins comparisons is written && or ||"},
 	{regexp.MustCompile(`^Syntax error: token recognition error at: '(.*)'.*`), "This cannot be read: $1"},
 	{regexp.MustCompile(`^('(?i:and|or|not)') does not belong here`), "$1 does not belong here: && is and, || is or, ! is not"},
+	{regexp.MustCompile(`^('(?i:like)') does not belong here`), "$1 does not belong here: texts are searched by contains, startsWith, endsWith and matches"},
+	{regexp.MustCompile(`^('(?i:between)') does not belong here`), "$1 does not belong here: two comparisons are joined by &&"},
+	{regexp.MustCompile(`^('(?i:is)') does not belong here`), "$1 does not belong here: == is is, and what is there is asked for by has(…)"},
+	{regexp.MustCompile(`^('I[Nn]') does not belong here`), "$1 does not belong here: it is written in"},
 	{regexp.MustCompile(`^(?:Expression recursion limit exceeded|[Mm]ax recursion depth exceeded|expression nesting depth).*`), fmt.Sprintf("A rule nests %d deep at most, and a sum as often as it has parts", maxDepth)},
 	{regexp.MustCompile(`^expression node count exceeds limit.*`), fmt.Sprintf("A rule has %d names, values and operators at most", maxNodes)},
 	{regexp.MustCompile(`^invalid u?int literal`), "A whole number has 18 digits at most: write a longer one with a point, such as 9223372036854775808.0"},
+	{regexp.MustCompile(`^reserved identifier: (.*)`), "'$1' does not belong here"},
+	{regexp.MustCompile(`^invalid double literal`), "There is no number as large as this"},
+	{regexp.MustCompile(`^expected type 'bool' but found .*`), "What is joined, or asked by ! or ?, is true or false, which this never is"},
+	{regexp.MustCompile(`^expression of type .* cannot be range of a comprehension.*`), "What exists and all ask is the elements of a list, which this never is"},
 	{regexp.MustCompile(`^iteration variable overwrites accumulator variable`), "The elements take another name in exists and all"},
 	{regexp.MustCompile(`^undeclared reference to '(?i:true|false)'.*`), "It is written true and false"},
+	{regexp.MustCompile(`^undeclared reference to '(?i:null|nil|none|undefined)'.*`), "What is missing or null is asked for by has(…)"},
+	{regexp.MustCompile(`^undeclared reference to '(?:exists|all)'.*`), `What exists and all take is a name, and what is asked of each element by it: traits.pets.exists(p, p.kind == "dog")`},
 	{regexp.MustCompile(`^undeclared reference to ('.*?').*`), "A rule knows nothing of the name $1"},
 	{regexp.MustCompile(`^type '.*' does not support field selection.*`), "Only an object has members"},
 	{regexp.MustCompile(`^found no matching overload for '_%_' .*`), "There is no function % here"},
@@ -202,7 +251,7 @@ var misread = []wording{
 // said in our words, and nothing that a client has written.
 var mismatched = []wording{
 	{regexp.MustCompile(`^found no matching overload for`), "There is no"},
-	{regexp.MustCompile(`'_([^' ]+)_'`), "'$1'"},
+	{regexp.MustCompile(`'_?([^' _]+)_'`), "'$1'"},
 	{regexp.MustCompile(`'@in'`), "'in'"},
 	{regexp.MustCompile(`\b(?:double|int|uint)\b`), "number"},
 	{regexp.MustCompile(`\bstring\b`), "text"},
