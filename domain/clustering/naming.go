@@ -56,13 +56,14 @@ type naming struct {
 	stand []float64 // how many users a sampled one stands for, by cluster
 	edges [][]float64
 	whole map[int][]float64 // everybody's numbers, sorted, of a trait where all are whole
+	ahead map[int]bool      // of a date: some are after the as-of
 }
 
 // members is a set of sampled users, a bit each; each cluster begins with a word of its own.
 type members []uint64
 
 func newNaming(s *survey) *naming {
-	n := &naming{survey: s, edges: make([][]float64, len(s.reader.traits)), whole: map[int][]float64{}}
+	n := &naming{survey: s, edges: make([][]float64, len(s.reader.traits)), whole: map[int][]float64{}, ahead: map[int]bool{}}
 	for c := range s.Result.K {
 		g := &s.groups[c]
 		rows := min(g.users, g.size, namedRows)
@@ -75,6 +76,7 @@ func newNaming(s *survey) *naming {
 		if numeric(t.Type) {
 			known, _ := all.sorted(i)
 			n.edges[i] = grid(known, gridEdges)
+			n.ahead[i] = t.Type == traits.TypeDate && len(known) > 0 && known[0] < 0
 			if t.Type == traits.TypeNumber && !slices.ContainsFunc(known, func(x float64) bool { return x != math.Trunc(x) }) {
 				n.whole[i] = known
 			}
@@ -374,8 +376,8 @@ func (n *naming) refined(cluster int, g guess) guess {
 	return g
 }
 
-// text is such as "age over 52", "income 20,000 to 45,000", "joined_at in the last 90 days" or
-// "plan=pro (82 % v. 31 %)".
+// text is such as "age over 52", "income 20,000 to 45,000", "joined_at in the last 90 days",
+// "renews_at over 20 days ahead" or "plan=pro (82 % v. 31 %)".
 func (n *naming) text(cluster int, c Condition) string {
 	path := clip(c.Path)
 	if c.bit != 0 {
@@ -389,14 +391,7 @@ func (n *naming) text(cluster int, c Condition) string {
 	}
 	over, upTo := math.IsInf(c.Over, -1), math.IsInf(c.UpTo, 1)
 	if c.Type == traits.TypeDate {
-		from, to := strconv.Itoa(int(math.Round(c.Over))), strconv.Itoa(int(math.Round(c.UpTo)))
-		switch {
-		case upTo:
-			return fmt.Sprintf("%s over %s days ago", path, from)
-		case over:
-			return fmt.Sprintf("%s in the last %s days", path, to)
-		}
-		return fmt.Sprintf("%s %s to %s days ago", path, from, to)
+		return path + " " + n.when(c, over, upTo)
 	}
 	from, to := plain(c.Over), plain(c.UpTo)
 	switch {
@@ -412,6 +407,36 @@ func (n *naming) text(cluster int, c Condition) string {
 		return fmt.Sprintf("%s %s", path, to)
 	}
 	return fmt.Sprintf("%s %s to %s", path, from, to)
+}
+
+// when is the part of a date's text behind its path; over and upTo say that it has no such bound.
+func (n *naming) when(c Condition, over, upTo bool) string {
+	from, to := days(c.Over), days(c.UpTo)
+	switch {
+	case upTo && c.Over < 0:
+		return fmt.Sprintf("up to %s days ahead", from)
+	case upTo:
+		return fmt.Sprintf("over %s days ago", from)
+	case over && c.UpTo < 0:
+		return fmt.Sprintf("over %s days ahead", to)
+	case over && n.ahead[c.trait]:
+		return fmt.Sprintf("%s days ago or later", to)
+	case over:
+		return fmt.Sprintf("in the last %s days", to)
+	case c.UpTo < 0:
+		return fmt.Sprintf("%s to %s days ahead", to, from)
+	case c.Over < 0:
+		return fmt.Sprintf("%s days ago to %s days ahead", to, from)
+	}
+	return fmt.Sprintf("%s to %s days ago", from, to)
+}
+
+// days writes so many days, of which ago and ahead are said in words; few of them to a tenth.
+func days(x float64) string {
+	if x = math.Abs(x); x < 2 {
+		return plain(math.Round(x*10) / 10)
+	}
+	return plain(math.Round(x))
 }
 
 // withWhole brings the bounds of whole numbers to such, which hold for the same users.

@@ -131,7 +131,7 @@ func TestTheTextOfALabel(t *testing.T) {
 	inf := math.Inf(1)
 	g := group{users: 100, held: []map[string]int{{"pro": 82}}}
 	all := group{users: 1000, held: []map[string]int{{"pro": 310}}}
-	n := naming{survey: &survey{groups: []group{g, all}, Question: Question{Result: Result{K: 1}}}}
+	n := naming{survey: &survey{groups: []group{g, all}, Question: Question{Result: Result{K: 1}}}, ahead: map[int]bool{1: true}}
 	for want, c := range map[string]Condition{
 		"plan=pro (82 % v. 31 %)":            {Path: "plan", Type: traits.TypeCategory, Level: "pro", bit: 1},
 		"plan≠pro (82 % v. 31 %)":            {Path: "plan", Type: traits.TypeCategory, Level: "pro", Not: true, bit: 1},
@@ -141,6 +141,12 @@ func TestTheTextOfALabel(t *testing.T) {
 		"joined at over 90 days ago":         {Path: "joined\nat", Type: traits.TypeDate, Over: 90.2, UpTo: inf},
 		"joined in the last 90 days":         {Path: "joined", Type: traits.TypeDate, Over: -inf, UpTo: 90},
 		"joined 10 to 90 days ago":           {Path: "joined", Type: traits.TypeDate, Over: 10, UpTo: 90},
+		"seen in the last 0.3 days":          {Path: "seen", Type: traits.TypeDate, Over: -inf, UpTo: 0.26},
+		"ends over 20 days ahead":            {Path: "ends", Type: traits.TypeDate, Over: -inf, UpTo: -20},
+		"ends up to 30 days ahead":           {Path: "ends", Type: traits.TypeDate, Over: -30, UpTo: inf},
+		"ends 20 to 30 days ahead":           {Path: "ends", Type: traits.TypeDate, Over: -30, UpTo: -20},
+		"ends 10 days ago to 30 days ahead":  {Path: "ends", Type: traits.TypeDate, Over: -30, UpTo: 10},
+		"ends 10 days ago or later":          {Path: "ends", Type: traits.TypeDate, Over: -inf, UpTo: 10, trait: 1},
 		strings.Repeat("é", 39) + "… over 1": {Path: strings.Repeat("é", 90), Type: traits.TypeNumber, Over: 1, UpTo: inf},
 	} {
 		if got := n.text(0, c); got != want {
