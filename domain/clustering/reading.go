@@ -51,7 +51,7 @@ func (r *reading) read(from reader, i int, f traits.Flat) {
 	case traits.TypeNumber:
 		r.number = v.Number
 	case traits.TypeDate:
-		r.number, r.day = from.asOf-v.Number, v.Number
+		r.number, r.day = daysBefore(from.asOf, v.Number), v.Number
 	case traits.TypeBool:
 		r.levels = append(r.levels, strconv.FormatBool(v.Number != 0))
 	case traits.TypeGeo:
@@ -69,6 +69,15 @@ func (r *reading) read(from reader, i int, f traits.Flat) {
 			}
 		}
 	}
+}
+
+// daysBefore are the days from a date to an as-of. Those of a whole day are whole: very many may
+// share it, and the hour of a run is to bring none of them from one bin to the next.
+func daysBefore(asOf, day float64) float64 {
+	if day == math.Trunc(day) {
+		return math.Floor(asOf) - day
+	}
+	return asOf - day
 }
 
 // cellDegrees is the size of the squares that the places of a geo trait are

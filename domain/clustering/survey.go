@@ -185,7 +185,7 @@ func (s *survey) into(frames []frame) {
 		r, into := s.readings[frame.trait], frame.profile
 		if r.known && into.Aged != nil {
 			into.Aged[into.bin(r.number)]++
-			r.number = frame.asOf - r.day
+			r.number = daysBefore(frame.asOf, r.day)
 		}
 		into.count(r)
 	}

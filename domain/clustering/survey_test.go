@@ -468,6 +468,29 @@ func TestTimeAloneIsNoDrift(t *testing.T) {
 	}
 }
 
+// Many share a whole day; all of them would pass an edge together if their days were counted to the hour.
+func TestTheHourOfARunIsNoDrift(t *testing.T) {
+	const n = 400
+	began := time.Date(2024, 12, 1, 7, 9, 11, 0, time.UTC)
+	seen := func(later int) (users []traits.Flat) {
+		for i := range n {
+			day := time.Date(2024, 12, 1+later-i/2%5, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
+			users = append(users, traits.Flat{Values: []traits.Value{{Path: "seen", Kind: traits.Text, Text: day}}})
+		}
+		return users
+	}
+	schema := traits.Schema{Traits: []traits.Trait{{Path: "seen", Type: traits.TypeDate, Weight: 1}}}
+	older := mustSurvey(t, Question{Schema: schema, AsOf: began, Result: halves(n)}, seen(0)).Profiles[0]
+	for _, after := range []time.Duration{-7 * time.Hour, -time.Second, time.Second, 16 * time.Hour} {
+		s := mustSurvey(t, Question{
+			Schema: schema, AsOf: began.AddDate(0, 0, 10).Add(after), Result: halves(n), Against: [][]Profile{{older}},
+		}, seen(10))
+		if d := Compare(older, s.Against[0][0], same90, Previous); len(d.Traits) != 1 || len(d.Causes) > 0 {
+			t.Errorf("%s later in the day: %+v", after, d)
+		}
+	}
+}
+
 func TestAProfileIsItsOwnFrame(t *testing.T) {
 	users := shoppers(t, 600, draws(6))
 	q := Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: halves(600)}
