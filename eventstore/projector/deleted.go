@@ -194,6 +194,9 @@ func (d *deletions) noted(ctx context.Context) (more bool, err error) {
 	if err := backoff.Sleep(ctx, lastWrites); err != nil {
 		return true, err
 	}
+	if err := d.passed(ctx); err != nil {
+		return true, err
+	}
 	for _, client := range clients {
 		for left := true; left; {
 			if left, err = d.some(ctx, client); err != nil {
@@ -205,6 +208,21 @@ func (d *deletions) noted(ctx context.Context) (more bool, err error) {
 		}
 	}
 	return true, nil
+}
+
+// passed waits until the leader has passed what the log holds by now: one that follows it knows
+// who was deleted by what is noted alone.
+func (d *deletions) passed(ctx context.Context) error {
+	end, err := d.leader.Log.Store.Head(ctx)
+	if err != nil {
+		return fmt.Errorf("read the head of the log: %w", err)
+	}
+	for *d.leader.lease.reached.Load() < end {
+		if err := backoff.Sleep(ctx, deletionRest); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // some deletes some rows of a client in a transaction, with the last of them what was noted; left

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,5 +253,35 @@ func TestAClientIsNotedForAsLongAsSomethingIsOnItsWay(t *testing.T) {
 	testkit.Eventually(t, "the rows of both are deleted", func() bool { return w.one(t, `SELECT count(*) FROM deletions`) == 0 })
 	if took := time.Since(noted); took < projector.LastWrites {
 		t.Errorf("it was noted for %s", took)
+	}
+}
+
+// A leader may be behind what was recorded of a client as it was deleted, for longer than something is on its way, and end.
+func TestAClientIsNotedUntilItsLeaderHasPassedWhatWasOnItsWay(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	var goesOn atomic.Bool
+	held := names{before: always("hold", func() error {
+		if goesOn.Load() {
+			return nil
+		}
+		return projector.Transient(errTest)
+	})}
+	stop := background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, held) })
+	w.rename(t, acme, "goes")
+	data := testkit.Must(json.Marshal(map[string]any{"client_id": acme, "parent_id": bolt}))(t)
+	w.passed(t, projector.ID(names{}), w.append(t, acme, "client.deleted", 1, data))
+	noted := time.Now()
+	w.rename(t, bolt, "hold")
+	late := w.rename(t, acme, "late")
+	deleted := func() bool { return w.one(t, `SELECT count(*) FROM deletions`) == 0 }
+	testkit.Eventually(t, "nothing is on its way any more", func() bool { return deleted() || time.Since(noted) > projector.LastWrites+time.Second })
+	stop()
+	goesOn.Store(true)
+	background(t, func(ctx context.Context) error { return w.runner("b").Run(ctx, held) })
+	w.passed(t, projector.ID(names{}), late)
+	testkit.Eventually(t, "the client's rows are deleted", deleted)
+	if n := w.one(t, `SELECT count(*) FROM names_2.renamings WHERE client = $1`, acme); n != 0 {
+		t.Errorf("%d rows are left", n)
 	}
 }
