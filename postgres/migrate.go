@@ -12,6 +12,7 @@ import (
 	"path"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 //go:embed migrations
@@ -94,8 +95,14 @@ func readMigrations(fsys fs.FS) ([]migration, error) {
 }
 
 const (
-	// The lock lives as long as the session; lock_timeout also bounds the waits of the migrations.
+	// The lock lives as long as the session.
 	lockMigrations = `SET lock_timeout = '5min'; SELECT pg_advisory_lock(hashtextextended('kindred migrations', 0))`
+
+	// What holds a table for long, such as a dump, keeps a migration waiting, and this whoever comes behind it. So it
+	// gives way, after longer than a server takes to call off its own vacuum, and comes again, for 5 minutes.
+	lockTables = `SET lock_timeout = '1500ms'`
+	giveWay    = `SELECT pg_sleep(5)`
+	lockTries  = 46
 
 	createHistory = `
 CREATE TABLE IF NOT EXISTS schema_migration (
@@ -136,6 +143,9 @@ func migrate(ctx context.Context, url string, fsys fs.FS) error {
 	current, err := history(ctx, conn, known)
 	if err != nil {
 		return err
+	}
+	if _, err := conn.Exec(ctx, lockTables); err != nil {
+		return fmt.Errorf("bound the waits for tables: %w", err)
 	}
 	for _, m := range known {
 		if current[m.name] {
@@ -185,11 +195,24 @@ func history(ctx context.Context, conn *pgx.Conn, known []migration) (map[string
 }
 
 func (m migration) apply(ctx context.Context, conn *pgx.Conn) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, m.sql); err != nil {
+	for try := 1; ; try++ {
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, m.sql); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, insertHistory, m.name, m.hash(), m.edition())
+			return err
+		})
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != lockTimeout {
 			return err
 		}
-		_, err := tx.Exec(ctx, insertHistory, m.name, m.hash(), m.edition())
-		return err
-	})
+		if try == lockTries {
+			return fmt.Errorf("a dump, or another transaction, holds a table for 5 minutes and more: %w", err)
+		}
+		if _, err := conn.Exec(ctx, giveWay); err != nil {
+			return err
+		}
+	}
 }
+
+const lockTimeout = "55P03" // SQLSTATE lock_not_available

@@ -225,3 +225,29 @@ func TestMigrationsThatRunOnceStay(t *testing.T) {
 	}
 	golden.Check(t, "migrations.txt", lines)
 }
+
+// A dump holds each table until it ends. Whoever would change one waits for that, and whoever comes then waits for both.
+func TestAMigrationGivesWayToWhoeverReadsWhileSomethingHoldsATable(t *testing.T) {
+	t.Parallel()
+	url := emptyDatabase(t)
+	first, second := []string{"001_a.sql", `CREATE TABLE a (n int)`}, []string{"002_b.sql", `ALTER TABLE a ADD COLUMN m int`}
+	if err := postgres.MigrateFrom(t.Context(), url, files(first...)); err != nil {
+		t.Fatal(err)
+	}
+	dump, reader := testkit.Must(pgx.Connect(t.Context(), url))(t), testkit.Must(pgx.Connect(t.Context(), url))(t)
+	defer dump.Close(t.Context())
+	defer reader.Close(t.Context())
+	testkit.Must(dump.Exec(t.Context(), `BEGIN; LOCK TABLE a IN ACCESS SHARE MODE`))(t)
+	migrated := make(chan error, 1)
+	go func() { migrated <- postgres.MigrateFrom(t.Context(), url, files(append(first, second...)...)) }()
+	testkit.Eventually(t, "the migration waits", func() bool {
+		return query[int](t, url, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'relation'`)[0] > 0
+	})
+	if _, err := reader.Exec(t.Context(), `SET statement_timeout = '15s'; SELECT FROM a`); err != nil {
+		t.Errorf("a reader: %v", err)
+	}
+	testkit.Must(dump.Exec(t.Context(), `COMMIT`))(t)
+	if err := <-migrated; err != nil {
+		t.Errorf("the migration: %v", err)
+	}
+}
