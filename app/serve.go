@@ -235,7 +235,9 @@ func (a *App) health() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := ready(r.Context()); err != nil {
-			a.logger.WarnContext(r.Context(), "not ready", "error", err)
+			if r.Context().Err() == nil { // who has hung up says nothing of the service
+				a.logger.WarnContext(r.Context(), "not ready", "error", err)
+			}
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}

@@ -152,6 +152,7 @@ func TestWhoHangsUpIsNoTroubleOfOurs(t *testing.T) {
 		o.Classify = func(context.Context, error) *fault.Fault {
 			return fault.New(fault.Unavailable, "unavailable", "Try again.")
 		}
+		o.Ready = func(ctx context.Context) error { return ctx.Err() }
 	})
 	e.service.listUsers = func(ctx context.Context, _ httpapi.ListUsersRequestObject) error {
 		return errors.Join(errors.New("read the users"), ctx.Err())
@@ -160,11 +161,12 @@ func TestWhoHangsUpIsNoTroubleOfOurs(t *testing.T) {
 	hangUp()
 	early := httptest.NewRequest("GET", users, nil).WithContext(gone)
 	middle := httptest.NewRequest("GET", users+"/"+user, nil)
-	for _, r := range []*http.Request{early, middle} {
+	asked := httptest.NewRequest("GET", "/readyz", nil).WithContext(gone)
+	for _, r := range []*http.Request{early, middle, asked} {
 		r.Header.Set("Authorization", "Bearer full")
 		e.handler.ServeHTTP(hungUp{httptest.NewRecorder()}, r)
 	}
-	if log := e.log.String(); strings.Contains(log, "WARN") || strings.Contains(log, "unavailable") || strings.Count(log, `"code":"cancelled"`) != 2 {
+	if log := e.log.String(); strings.Contains(log, "WARN") || strings.Contains(log, "unavailable") || strings.Count(log, `"code":"cancelled"`) != 3 {
 		t.Error(log)
 	}
 	answer := httptest.NewRecorder()

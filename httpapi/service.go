@@ -46,6 +46,10 @@ func (e *edge) ready(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()
 		if err := e.o.Ready(ctx); err != nil {
+			if gone := r.Context().Err(); gone != nil { // who asked has hung up, which says nothing of the service
+				e.fail(w, r, gone)
+				return
+			}
 			level := slog.LevelWarn
 			if errors.Is(err, ErrStopping) { // as it was told to
 				level = slog.LevelInfo
