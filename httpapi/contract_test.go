@@ -51,7 +51,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"/docs": "<h1", "/docs/errors": "in_flight", "/docs/search?q=in_flight": "<mark>", "/docs/search?q=%3Cb%3E": "&lt;b&gt;", "/docs/style.css": ":root",
+		"/docs": "<h1", "/docs/errors": "in_flight", "/docs/search?q=in_flight": "<mark>", "/docs/search?q=%3Cb%3E": "&lt;b&gt;", "/docs/style.css": ":root", "/docs/icon.svg": "<svg",
 	} {
 		answer, body := e.send("GET", path, nil)
 		if answer.StatusCode != 200 || !strings.Contains(body, want) || !strings.Contains(answer.Header.Get("Content-Security-Policy"), "default-src 'none'") {

@@ -29,6 +29,9 @@ var stylesheet []byte
 //go:embed copy.js
 var copyScript []byte
 
+//go:embed icon.svg
+var icon []byte
+
 // contents are the pages in the order in which they are listed. What they are
 // called is their first heading.
 var contents = []struct {
@@ -86,6 +89,7 @@ func New(files fs.FS, contract *openapi3.T) (*Site, error) {
 	s := &Site{layout: layout, files: map[string]File{
 		home + "/style.css": {"text/css; charset=utf-8", stylesheet},
 		home + "/copy.js":   {"text/javascript; charset=utf-8", copyScript},
+		home + "/icon.svg":  {"image/svg+xml", icon},
 	}}
 	groups := operations(contract)
 	pages, err := readPages(files)
@@ -192,7 +196,7 @@ func (s *Site) addPictures(files fs.FS) error {
 // Paths lists what files of the documentation are served as, before they are
 // drawn.
 func Paths(files fs.FS) ([]string, error) {
-	paths := []string{reference, home + "/style.css", home + "/copy.js", llmsPath, llmsFullPath}
+	paths := []string{reference, home + "/style.css", home + "/copy.js", home + "/icon.svg", llmsPath, llmsFullPath}
 	codes, err := readCodes(files)
 	if err != nil {
 		return nil, err
