@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"kindred/domain"
 	"kindred/domain/event"
 	"kindred/domain/fault"
+	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections/projectionstest"
@@ -156,6 +158,35 @@ INSERT INTO quarantine (projection, client, position, event_id, reason, paused, 
 
 // BenchmarkChanged looks whether 2,000 who wait for changes are to be told of some, in one
 // statement and in one each.
+// A sandbox whose clock is moved from day to day writes a row for each of its segments with each move.
+func TestAMidnightTakesStepsForEachSegment(t *testing.T) {
+	w := newSegmentFixture(t)
+	const many = 30
+	source := id.Derived("midnight")
+	for range many {
+		w.Segment(w.Acme, event.SegmentDefined{Segment: id.Next[id.Segment](source), Name: "S", Rule: event.Private([]byte(`traits.n > 20`)), Refers: []id.Segment{}})
+	}
+	w.Segment(w.Acme, event.SegmentReady{Revision: many - 1})
+	w.applyAtOnce()
+	takes := func(after time.Duration) (steps int) {
+		w.clock = w.clock.Add(after)
+		w.Create(w.Acme, w.clock.String(), `{"n":30}`)
+		created := testkit.Must(w.EventLog.Decode(testkit.Must(w.EventLog.Store.ReadAll(t.Context(), w.applied, 1))(t)[0]))(t)
+		if err := pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
+			return w.model.ApplyClient(t.Context(), tx, w.EventLog, w.Acme, []eventstore.Recorded{created}, func(n int) error { steps += n; return nil })
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.applied = created.Position
+		return steps
+	}
+	takes(time.Second)
+	sameDay := takes(time.Second)
+	if next := takes(24 * time.Hour); next < sameDay+many*readmodel.StepsToWrite {
+		t.Errorf("%d steps on the same day, %d on the next", sameDay, next)
+	}
+}
+
 func BenchmarkChanged(b *testing.B) {
 	w := newSegmentFixture(b)
 	w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[0], Name: "some", Rule: event.Private([]byte(`traits.n > 20`))})

@@ -60,6 +60,10 @@ func (c *segmented) advance(ctx context.Context, r eventstore.Recorded) error {
 	if !today.After(last) {
 		return nil
 	}
+	// The clock of a sandbox passes many midnights in a second.
+	if err := c.spend(len(c.versions) * readmodel.StepsToWrite); err != nil {
+		return err
+	}
 	var b pgx.Batch
 	c.foldIn = 1 // what is old by the next midnight goes then
 	b.Queue(dropOldActs, string(c.client), today.Add(-rule.ActsKept))
