@@ -80,11 +80,13 @@ func (h *health) giveBack(taken map[endpointKey]*answered) {
 }
 
 const (
-	// Rows are locked in one order. What is older than what another process
-	// wrote down changes nothing of it.
+	// Rows are locked in one order. What is older than what was told or written down before
+	// changes nothing of it.
 	upsertHealth = `
 INSERT INTO dispatch_health AS h (client, webhook, last_success_at, last_failure_at, failing_since)
-SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[]) AS a (client, webhook, success, failure, failing)
+SELECT client, webhook, success, failure, (
+	SELECT min(failed.at) FROM (VALUES (failing), (failure)) AS failed (at) WHERE failed.at > coalesce(success, '-infinity'))
+FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[]) AS a (client, webhook, success, failure, failing)
 ORDER BY client, webhook
 ON CONFLICT (client, webhook) DO UPDATE SET
 	last_success_at = greatest(h.last_success_at, excluded.last_success_at),

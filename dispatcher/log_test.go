@@ -709,6 +709,31 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 	}
 }
 
+// Attempts that end together are told of in any order.
+func TestTheFirstAnswersOfAnEndpointCountByTheirTimes(t *testing.T) {
+	r := newFixture(t, Config{})
+	client := r.client()
+	w := newWorker(r.replica(Config{}), Config{}.withDefaults())
+	at := func(second int) time.Time { return r.at.Add(time.Duration(second) * time.Second) }
+	for _, lastAccepted := range []bool{true, false} {
+		webhook, subscribed := r.subscribe(client, "http://a.example", "")
+		r.apply(subscribed)
+		w.health.observe(endpointKey{client, webhook}, lastAccepted, at(2))
+		w.health.observe(endpointKey{client, webhook}, !lastAccepted, at(1))
+		if err := w.noteHealthOnce(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.manual().Health(t.Context(), client, webhook, true)
+		want := Health{LastSuccessAt: new(at(1)), LastFailureAt: new(at(2)), FailingSince: new(at(2))}
+		if lastAccepted {
+			want = Health{LastSuccessAt: new(at(2)), LastFailureAt: new(at(1))}
+		}
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("the last was accepted: %t: %v, (-want +got):\n%s", lastAccepted, err, diff)
+		}
+	}
+}
+
 func TestWhatHasFailedForLongestIsListedFirst(t *testing.T) {
 	r := newFixture(t, Config{})
 	client := r.client()
