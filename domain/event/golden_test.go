@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -175,7 +176,12 @@ func TestEveryTypeIsWrittenAsItsNewestSample(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := testkit.Must(json.MarshalIndent(e, "", "  "))(t)
+		written := testkit.Must(Encode(e))(t)
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, written, "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		got := indented.Bytes()
 		want, err := os.ReadFile(sampleFile(name, version))
 		if errors.Is(err, os.ErrNotExist) && *golden.Update {
 			want, err = got, os.WriteFile(sampleFile(name, version), append(got, '\n'), 0o600)
@@ -187,13 +193,15 @@ func TestEveryTypeIsWrittenAsItsNewestSample(t *testing.T) {
 		if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
 			t.Errorf("%s version %d is not written as its sample any more: %s", name, version, diff)
 		}
-		decoded, err := r.Decode(name, version, want)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if diff := cmp.Diff(e, decoded, cmpopts.EquateEmpty(), cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
-			t.Errorf("%s does not survive being stored: %s", name, diff)
+		for _, stored := range [][]byte{want, written} { // fast.go reads the second alone
+			decoded, err := r.Decode(name, version, stored)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if diff := cmp.Diff(e, decoded, cmpopts.EquateEmpty(), cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+				t.Errorf("%s does not survive being stored; where it has its own methods in fast.go, these write and read each field: %s", name, diff)
+			}
 		}
 	}
 }
