@@ -326,8 +326,10 @@ func (p *page) again(refused error, show func() error) error {
 		p.r.Form.Del("etag") // to send it once more is to have seen what was changed
 		what = problemOf(invalid("etag", say("problem.changed_since")))
 	}
+	if what.Code == kindred.CodeIdempotencyKeyReused || what.Code == kindred.CodeSecretAlreadyShown {
+		p.r.Form.Del("key") // the page names its form anew, so that it can be sent once more
+	}
 	if what.Code == kindred.CodeIdempotencyKeyReused {
-		p.r.Form.Del("key") // the page names its form anew
 		what.Title, what.Detail = say("problem.this_form_was_sent"), say("problem.to_send_it_once")
 	}
 	p.refused = what

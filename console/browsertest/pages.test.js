@@ -371,6 +371,37 @@ test("the buttons of a form rest once it is sent, and can be pressed again after
   await close();
 });
 
+test("whoever comes back to a form that made something and sends it as it was makes no second one", async () => {
+  const account = newAccount(), api = await Api.signUp(account);
+  const { page, hand, close } = await opened(account);
+  const named = async (path) => (await Api.send("GET", path, undefined, api.token)).data.map(({ name }) => name);
+  const again = async (at, fields = {}) => {
+    await page.goBack();
+    await hand.send(at, fields);
+  };
+  await hand.open("campaigns");
+  await hand.send("/console/campaigns", { name: "Spring", budget_minor: "10.00" });
+  const made = hand.path();
+  await again("/console/campaigns", { name: "Spring", budget_minor: "10.00" });
+  assert.equal(hand.path(), made);
+  assert.deepEqual(await named("/api/v1/campaigns"), ["Spring"]);
+  await again("/console/campaigns", { name: "Summer", budget_minor: "10.00" });
+  await hand.has("This form was sent before");
+  await hand.send("/console/campaigns");
+  assert.deepEqual((await named("/api/v1/campaigns")).sort(), ["Spring", "Summer"]);
+  await hand.open("developers");
+  await hand.send("/developers/keys", { name: "backend" });
+  await again("/developers/keys", { name: "backend" });
+  await hand.has("cannot be shown again");
+  assert.deepEqual(await named(`/api/v1/clients/${api.client}/api_keys`), ["backend"]);
+  await hand.send("/developers/keys"); // to make another one, as it says
+  assert.deepEqual(await named(`/api/v1/clients/${api.client}/api_keys`), ["backend", "backend"]);
+  await hand.open("campaigns");
+  await hand.send("/console/campaigns", { name: "Spring", budget_minor: "10.00" }); // a page that is opened anew makes another
+  assert.equal((await named("/api/v1/campaigns")).length, 3);
+  await close();
+});
+
 test("what was done or refused is in the title or focused, and a page that was refused stays live", async () => {
   const { page, hand, close } = await opened(full.account);
   const focused = () => page.evaluate(() => document.activeElement.name ?? document.activeElement.innerText);
