@@ -395,6 +395,10 @@ func TestAnExportBecomesAKindred(t *testing.T) {
 		if again := each[any](t, b, "/api/v1/users", 200); len(again) != len(users)+1 {
 			t.Errorf("%d users, and one more makes %d", len(users), len(again))
 		}
+		b.createUser("somebody-like-that", map[string]any{"age": 1})
+		if found := want[httpapi.ComputedMatches](t, http.StatusOK, b.send("POST", "/api/v1/users/ext:somebody-like-that/matches", nil)); len(found.Data) == 0 {
+			t.Error("nobody matches who is new")
+		}
 		s.stop()
 	}
 }

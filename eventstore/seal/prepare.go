@@ -119,7 +119,7 @@ func (v *Vault) Draw(ctx context.Context, client id.Client, subject string) (Dra
 		return Drawn{}, fmt.Errorf("draw a key: %w", err)
 	}
 	c, err := newCipher(secret)
-	return Drawn{row, subjectKey{row.ID, c}}, err
+	return Drawn{row, subjectKey{row.ID, c, LearntUnder(client, subject)}}, err
 }
 
 // Known says whether the key of a subject, or its destruction, was seen a

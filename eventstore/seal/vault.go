@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -183,10 +184,21 @@ func (v *Vault) DestroyClient(ctx context.Context, client id.Client) error {
 type subjectKey struct {
 	id     string
 	cipher cipher.AEAD
+	learnt bool // see LearntUnder
+}
+
+// LearntUnder says whether a subject is none whom a client names, but the client itself or a consent
+// layer, whose key seals what was learnt of many users. Where it is lost without having been destroyed,
+// another one is made, and that is learnt anew.
+func LearntUnder(client id.Client, subject string) bool {
+	return subject == string(client) || strings.HasPrefix(subject, "lay_")
 }
 
 func (k subjectKey) open(p Place, b *event.Box) ([]byte, error) {
-	if b == nil || b.Key != k.id {
+	switch {
+	case b != nil && b.Key != k.id && k.learnt: // that key was lost
+		return nil, fmt.Errorf("open %s: %w", p.Field, ErrErased)
+	case b == nil || b.Key != k.id:
 		return nil, fmt.Errorf("open %s: %w", p.Field, ErrRefused)
 	}
 	salted, err := unwrap(k.cipher, b.Cipher, p.bound())
@@ -254,7 +266,7 @@ func (v *Vault) unwrapSubject(ctx context.Context, row SubjectKey) (subjectKey, 
 		return subjectKey{}, err
 	}
 	c, err := newCipher(key)
-	return subjectKey{row.ID, c}, err
+	return subjectKey{row.ID, c, LearntUnder(row.Client, row.Subject)}, err
 }
 
 func (k SubjectKey) bound() []byte {

@@ -104,7 +104,9 @@ func (r *replaying) buryKeys(ctx context.Context, export replay.Source) error {
 			if !ok {
 				continue
 			}
-			found = append(found, seal.SubjectKey{Client: record.Client, Subject: bearer.Subject()})
+			if subject := bearer.Subject(); !seal.LearntUnder(record.Client, subject) { // what was learnt is learnt anew
+				found = append(found, seal.SubjectKey{Client: record.Client, Subject: subject})
+			}
 		}
 		return keys.Bury(ctx, found)
 	})

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -789,6 +790,8 @@ func TestEpochsThatAreLostForGoodAreGivenUpOnly(t *testing.T) {
 	w := newFixture(t)
 	p := w.process()
 	p.keyed(named("", 10)...)
+	learnt := []string{string(acme), "lay_1"}
+	p.keyed(learnt...)
 	if _, err := w.pool.Exec(t.Context(), `UPDATE subject_keys SET lookup = sha256(convert_to(subject, 'UTF8'))`); err != nil {
 		t.Fatal(err)
 	}
@@ -812,6 +815,15 @@ func TestEpochsThatAreLostForGoodAreGivenUpOnly(t *testing.T) {
 	q := w.process()
 	q.check(erased)
 	q.keyed("usr_new")
+	q.check(erased)
+	before := maps.Clone(w.boxes)
+	q.keyed(learnt...) // what was learnt of all is learnt anew, and what was before is gone
+	for _, subject := range learnt {
+		delete(erased, subject)
+		if got, err := q.vaultAlone().Open(t.Context(), subject, place(subject), before[subject]); !errors.Is(err, seal.ErrErased) {
+			t.Errorf("what was learnt under %s before: %q, %v", subject, got, err)
+		}
+	}
 	q.check(erased)
 	if dirs, err := os.ReadDir(w.path); err != nil || len(dirs) != 1 {
 		t.Errorf("the directories are %v, %v", dirs, err)

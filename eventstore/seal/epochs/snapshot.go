@@ -151,7 +151,7 @@ type Restoring struct {
 // Restore gives a database a directory of its own with the keys of the epochs that
 // it names: from snapshots, and from the directory that it had where that is to be
 // found. Where some are not to be had it fails, unless they are given up: then
-// their subjects count as erased. No service may run on the database. The
+// their subjects count as erased, and what was learnt of many users is learnt anew. No service may run on the database. The
 // directory it had is destroyed, unless it belongs to another database. What a
 // restoring that was killed has left is not: a physical copy of the database, which
 // has its identity, may name it.
@@ -255,8 +255,11 @@ func open(from io.Reader, identities []age.Identity) (s snapshot, err error) {
 const (
 	replaceDirectory = `UPDATE public.epoch_directory SET id = $1 WHERE id = $2`
 	giveUpKeys       = `
+WITH made_anew AS (DELETE FROM public.subject_keys WHERE ` + lostKeys + ` AND ` + learntUnder + `)
 UPDATE public.subject_keys SET wrapped = NULL, lookup = NULL, destroyed_at = now(), client_key = ''
-WHERE client_key >= $1 || '/' AND client_key < $1 || '0' AND wrapped IS NOT NULL`
+WHERE ` + lostKeys + ` AND NOT ` + learntUnder
+	lostKeys    = `client_key >= $1 || '/' AND client_key < $1 || '0' AND wrapped IS NOT NULL`
+	learntUnder = `(subject = client OR left(subject, 4) = 'lay_')` // as seal.LearntUnder
 	giveUpEpoch = `DELETE FROM public.epochs WHERE id = $1`
 )
 
