@@ -156,8 +156,6 @@ INSERT INTO quarantine (projection, client, position, event_id, reason, paused, 
 	}
 }
 
-// BenchmarkChanged looks whether 2,000 who wait for changes are to be told of some, in one
-// statement and in one each.
 // A sandbox whose clock is moved from day to day writes a row for each of its segments with each move.
 func TestAMidnightTakesStepsForEachSegment(t *testing.T) {
 	w := newSegmentFixture(t)
@@ -187,6 +185,8 @@ func TestAMidnightTakesStepsForEachSegment(t *testing.T) {
 	}
 }
 
+// BenchmarkChanged looks whether 2,000 who wait for changes are to be told of some, in one
+// statement and in one each.
 func BenchmarkChanged(b *testing.B) {
 	w := newSegmentFixture(b)
 	w.Segment(w.Acme, event.SegmentDefined{Segment: projectionstest.SegmentIDs[0], Name: "some", Rule: event.Private([]byte(`traits.n > 20`))})
