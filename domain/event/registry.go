@@ -33,7 +33,7 @@ type sealedUpcaster struct {
 type option func(*definition)
 
 // upcast turns the stored JSON of version from into that of version from+1.
-func upcast(from int, f func(json.RawMessage) (json.RawMessage, error)) option {
+func upcast(from int, f func(json.RawMessage) (json.RawMessage, error)) option { //nolint:unparam // later versions need none so far
 	return func(d *definition) { d.upcasters[from] = f }
 }
 
