@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -194,7 +195,7 @@ func (a *API) ListSegmentSizes(ctx context.Context, r httpapi.ListSegmentSizesRe
 	to := httpapi.Or(r.Params.To, now)
 	from := httpapi.Or(r.Params.From, to.AddDate(0, 0, 1-sizesShown))
 	if from.After(to) || from.AddDate(0, 0, sizesMost).Before(to) {
-		return nil, fault.NewInvalid(fault.Field{Pointer: "from", Detail: "must be at most 400 days before to, and not after it"})
+		return nil, fault.NewInvalid(fault.Field{Pointer: "from", Detail: fmt.Sprintf("must be at most %d days before to, and not after it", sizesMost)})
 	}
 	found, err := segments.Model{Reader: a.Reader}.Sizes(ctx, client, eventual, segment, from, to)
 	return httpapi.ListSegmentSizes200JSONResponse{SegmentID: segment, Sizes: each(found, func(s segments.DaySize) httpapi.SegmentSize {
