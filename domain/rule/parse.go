@@ -251,6 +251,7 @@ var misread = []wording{
 // said in our words, and nothing that a client has written.
 var mismatched = []wording{
 	{regexp.MustCompile(`^found no matching overload for`), "There is no"},
+	{regexp.MustCompile(`'_\?_:_'`), "'? :'"},
 	{regexp.MustCompile(`'_?([^' _]+)_'`), "'$1'"},
 	{regexp.MustCompile(`'@in'`), "'in'"},
 	{regexp.MustCompile(`\b(?:double|int|uint)\b`), "number"},

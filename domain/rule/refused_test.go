@@ -55,6 +55,7 @@ func TestWhatIsNoRuleIsRefusedInWords(t *testing.T) {
 		`traits.likes.any(x, x == "jazz")`:                  "line 1, column 17: A rule knows nothing of the name 'any'.",
 		`traits.pets.exists(p.kind == "dog")`:               `line 1, column 19: What exists and all take is a name, and what is asked of each element by it: traits.pets.exists(p, p.kind == "dog").`,
 		`size(traits.l).exists(x, x == 1)`:                  "line 1, column 5: What exists and all ask is the elements of a list, which this never is.",
+		`(traits.a ? 1 : "b") == 1`:                         "line 1, column 11: There is no '? :' applied to '(any, number, text)'.",
 		`-"x" == traits.a`:                                  "line 1, column 1: There is no '-' applied to '(text)'.",
 		`traits.a == 1e999`:                                 "line 1, column 13: There is no number as large as this.",
 		`if traits.paid then true`:                          "line 1, column 1: 'if' does not belong here.",
