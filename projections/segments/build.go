@@ -102,7 +102,40 @@ const (
 	// limit: models | users that a new rule reads at a time, fewer where their traits are large | {buildRead}
 	buildRead   = 500
 	buildBegins = 50 // how large their traits are is not known yet
+	// limit: models | new rules that are parsed for one slice of users, or one with those that it refers to | {buildParses B}
+	buildParses = 32 << 10 // bytes
 )
+
+// toBuild are the versions of the next slice: of those that do not serve yet and are least far, as many as
+// are quickly parsed, and what these refer to. To parse 4 KiB takes some 10 ms, and a thousand such rules are
+// more than are kept ready, so they would be parsed for each slice while other clients' rules wait.
+func (c *segmented) toBuild() []*segmentVersion {
+	var next []*segmentVersion
+	least := c.users
+	for _, v := range c.ordered {
+		switch {
+		case v.serves || v.isBlocked() || v.built > least:
+		case v.built < least:
+			least, next = v.built, []*segmentVersion{v}
+		case v.built < c.users:
+			next = append(next, v)
+		}
+	}
+	reached, size := make([]bool, len(c.ordered)), 0
+	for _, v := range next {
+		if size >= buildParses {
+			break
+		}
+		for place, is := range c.reached([]*segmentVersion{v}, c.referredBy) {
+			if of := c.ordered[place]; is && !reached[place] {
+				if reached[place] = true; c.known(of.sealed.Event) == nil {
+					size += len(of.sealed.Box)
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(next, func(v *segmentVersion) bool { return !reached[v.place] })
+}
 
 const noteBuilt = `UPDATE segment_versions SET built = $3 WHERE client = $1 AND number = ANY($2)`
 
@@ -119,10 +152,12 @@ func (c *segmented) build(ctx context.Context, numbers []int, steps int) (more b
 	}
 	building := map[int]bool{}
 	for _, number := range numbers {
-		if built := c.versions[number].built; built == from {
+		v := c.versions[number]
+		switch {
+		case v.built > from:
+			upTo = min(upTo, v.built)
+		case !c.builds || slices.Contains(c.building, v):
 			building[number] = true
-		} else {
-			upTo = min(upTo, built)
 		}
 	}
 	upTo = min(upTo, from+buildSlice)

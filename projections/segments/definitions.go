@@ -35,9 +35,10 @@ type segmented struct {
 	foldedUsers int64 // that there were then
 	foldIn      int   // events
 	by          definedBy
-	redefined   bool // by this transaction
-	made        bool // versions, since what follows from them was derived
-	builds      bool // it judges by versions that do not serve yet, and not by others
+	redefined   bool              // by this transaction
+	made        bool              // versions, since what follows from them was derived
+	builds      bool              // it judges by versions that do not serve yet, and not by others
+	building    []*segmentVersion // where it builds: those of the next slice
 }
 
 // definedBy names definitions by the last event that may have changed them and by the
@@ -195,7 +196,8 @@ const notedInAStep = 16
 func (c *segmented) needed() []bool {
 	some := c.ordered
 	if c.builds {
-		some = slices.DeleteFunc(slices.Clone(some), func(v *segmentVersion) bool { return v.serves })
+		c.building = c.toBuild()
+		some = c.building
 	}
 	return c.reached(some, c.referredBy)
 }

@@ -51,3 +51,37 @@ func TestRulesThatAreParsedCountAsWhatTheyTake(t *testing.T) {
 		t.Errorf("12 large rules were parsed in %d batches: %v", tries, err)
 	}
 }
+
+// A client with a thousand long rules, which are more than are kept ready, keeps no other's new rule waiting
+// while all of them are parsed: a slice judges by some.
+func TestASliceJudgesByAsManyRulesAsAreQuicklyParsed(t *testing.T) {
+	w := newSegmentFixture(t)
+	w.model = segments.Model{Reader: w.Reader} // keeps no rules
+	source := id.Derived("parse")
+	const rules = 25
+	for n := range rules {
+		text := fmt.Sprintf(`traits.n >= %d || traits.plan in [%s"b"]`, n, strings.Repeat(`"a", `, 700))
+		w.Segment(w.Acme, event.SegmentDefined{Segment: id.Next[id.Segment](source), Name: "s", Rule: event.Private([]byte(text)), Refers: []id.Segment{}})
+	}
+	w.Create(w.Acme, "u1", `{"n":10}`)
+	w.applyAtOnce()
+	var judged []int
+	for more, built := true, 0; more; {
+		var err error
+		if more, _, err = w.model.Build(t.Context(), w.Acme); err != nil {
+			t.Fatal(err)
+		}
+		before := built
+		if err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM segment_versions WHERE built = 1`).Scan(&built); err != nil {
+			t.Fatal(err)
+		}
+		judged = append(judged, built-before)
+	}
+	if fmt.Sprint(judged) != "[9 9 7 0]" {
+		t.Errorf("slices judged by %v rules", judged)
+	}
+	var in int
+	if err := w.Pool.QueryRow(t.Context(), `SELECT cardinality(versions) FROM segment_users`).Scan(&in); err != nil || in != 11 {
+		t.Errorf("the user is in %d segments: %v", in, err)
+	}
+}
