@@ -158,6 +158,13 @@ func TestASearchFindsSectionsBestFirst(t *testing.T) {
 		"delete user":         `/docs/guide#erase-a-user`,
 		"log out":             `/docs/guide#sign-up`,
 		"erase user":          `/docs/api#eraseUser`,
+		"bulk delete users":   `/docs/guide#erase-a-user`,
+		"data retention":      `/docs/limits#what-is-kept-for-how-long`,
+		"health check":        `/docs/operations#start`,
+		"kubernetes":          `/docs/operations#watch`,
+		"monitoring":          `/docs/operations#watch`,
+		"tenant isolation":    `/docs/security#what-it-holds-against`,
+		"two factor":          `/docs/security#`,
 	} {
 		results := search(t, site, query)
 		first := regexp.MustCompile(`<li><a href="([^"]*)"`).FindStringSubmatch(results)
