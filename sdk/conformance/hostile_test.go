@@ -488,6 +488,9 @@ func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
 		"a number that JSON has not": func(w http.ResponseWriter, _ *http.Request, _ int) {
 			respond(w, 200, `{"id":"usr_1","external_id":"u","traits":{"a":NaN},"created_at":"2026-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}`)
 		},
+		"null":      func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, " null") },
+		"a list":    func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `[]`) },
+		"a text":    func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `"x"`) },
 		"no JSON":   func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `{"id":`) },
 		"deep JSON": func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, strings.Repeat("[", 1<<17)) },
 		"a huge body": func(w http.ResponseWriter, _ *http.Request, _ int) {

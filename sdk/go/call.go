@@ -174,6 +174,9 @@ func readInto(resp *http.Response, out any) error {
 	if err := json.Unmarshal(body, out); err != nil {
 		return &fault{kind: ErrAnswer, cause: err}
 	}
+	if bytes.TrimSpace(body)[0] != '{' { // null, which leaves out as it was
+		return &fault{kind: ErrAnswer, cause: errors.New("it is no object")}
+	}
 	return nil
 }
 

@@ -401,8 +401,8 @@ export async function* items<T>(c: Caller, r: Request, options?: CallOptions): A
  * What a page of a list holds.
  * @internal
  */
-export function dataOf<T>(page: { data: T[] } | null): T[] {
-  if (!Array.isArray(page?.data)) throw new AnswerError("it is no page of a list");
+export function dataOf<T>(page: { data: T[] }): T[] {
+  if (!Array.isArray(page.data)) throw new AnswerError("it is no page of a list");
   return page.data;
 }
 
@@ -460,11 +460,14 @@ async function readNothing(response: Response): Promise<void> {
 async function readJSON<T>(response: Response): Promise<T> {
   const text = await readBounded(response);
   isOf(response, "application/json");
+  let value: unknown;
   try {
-    return JSON.parse(text) as T;
+    value = JSON.parse(text);
   } catch (cause) {
     throw new AnswerError("it is not JSON", { cause });
   }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new AnswerError("it is no object");
+  return value as T;
 }
 
 async function readBounded(response: Response): Promise<string> {

@@ -323,9 +323,12 @@ def check_is_nothing(response: httpx.Response, content: bytes) -> None:
 def parsed(response: httpx.Response, content: bytes) -> Any:
     check_is_of(response, "application/json")
     try:
-        return loads(content)
+        value = loads(content)
     except ValueError as cause:
         raise AnswerError("it is not JSON") from cause
+    if not isinstance(value, dict):
+        raise AnswerError("it is no object")
+    return value
 
 
 def media_of(response: httpx.Response) -> str:
@@ -368,9 +371,9 @@ def token_of(answer: Any, asked: float) -> Token:
 
 def data_of(page: Any) -> list[Any]:
     """What a page of a list holds."""
-    if not isinstance(page, dict) or not isinstance(page.get("data"), list):
+    data = page.get("data")
+    if not isinstance(data, list):
         raise AnswerError("it is no page of a list")
-    data: list[Any] = page["data"]
     return data
 
 
