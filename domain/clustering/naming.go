@@ -21,6 +21,7 @@ const (
 	mostMembers = 3    // of a set that are tried for they tell best
 	refinements = 3    // of each condition beside the others
 	leastGained = 1e-9 // F1 by which a condition is better than another, however it was added up
+	leastTrue   = 0.5  // share of a cluster that a label is true of
 	leastAdded  = 0.02 // F1 that a condition must add, for a label is to be short
 )
 
@@ -154,8 +155,12 @@ func (n *naming) score(cluster int, a, b members) float64 {
 	return n.measure(cluster, told, right, 1)
 }
 
-// measure is the F-measure of a guess of so many users, of whom so many are right.
+// measure is the F-measure of a guess of so many users, of whom so many are right; 0 where
+// these are less than half of the cluster, of which a label is to be true.
 func (n *naming) measure(cluster int, told, right, beta float64) float64 {
+	if right < leastTrue*float64(n.groups[cluster].users) {
+		return 0
+	}
 	square := float64(beta * beta)
 	return float64((1+square)*right) / (told + float64(square*float64(n.groups[cluster].users)))
 }

@@ -166,6 +166,27 @@ func TestTheTextOfALabel(t *testing.T) {
 	}
 }
 
+// Of ten questions each has answered one or two: nothing is true of most who are in the larger cluster.
+func TestALabelIsTrueOfMost(t *testing.T) {
+	random := draws(5)
+	r := Result{K: 2, Centroids: make([][]float32, 2), Spreads: make([]float64, 2)}
+	var users []traits.Flat
+	for i := range 600 {
+		var f traits.Flat
+		for q := range 10 {
+			if cluster := i % 4 / 3; random.IntN(10) == 0 || q == cluster-1 {
+				f.Values = append(f.Values, traits.Value{Path: fmt.Sprint("q", q), Kind: traits.Number, Number: gauss(&random)})
+			}
+		}
+		users, r.Assignments = append(users, f), append(r.Assignments, uint16(i%4/3))
+	}
+	schema := traits.Infer(named(users), nil)
+	labels := mustSurvey(t, Question{Schema: schema, AsOf: asOf, Result: r}, users).Labels
+	if labels[0].Text != "mixed" || len(labels[1].Conditions) == 0 || labels[1].Conditions[0].Path != "q0" {
+		t.Errorf("%+v", labels)
+	}
+}
+
 // Three kinds that no one trait tells apart; most users are of the third.
 func TestALabelTellsBestWhoIsInACluster(t *testing.T) {
 	random := draws(3)
