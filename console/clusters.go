@@ -202,15 +202,25 @@ func (p *page) withClusters(clusters []kindred.Cluster, ids []string) ([]kindred
 	return clusters, nil
 }
 
-// moved says in words what has changed in a cluster, and what it came from.
-func moved(c kindred.DriftCause) string {
+// leastMove is the standard deviations from which drift of a number is told as its move: below, its
+// values lie farther apart or closer together, about the same middle.
+const leastMove = 0.25
+
+// moved says in words what has changed in a cluster, and what it came from, by one of the comparisons.
+func moved(c kindred.DriftCause, by []kindred.DriftComparison) string {
 	var said string
+	with := slices.IndexFunc(by, func(d kindred.DriftComparison) bool { return d.Baseline == c.Baseline })
 	switch {
 	case c.Kind == "members":
 		said = say("cluster.members_are_others", percent(c.Amount))
+	case c.Kind == "size" && with >= 0:
+		before, after := percent(by[with].ShareBefore), percent(by[with].ShareAfter)
+		if said = say("cluster.its_share_rose", before, after); by[with].ShareAfter < by[with].ShareBefore {
+			said = say("cluster.its_share_fell", before, after)
+		}
 	case c.Kind == "size":
 		said = say("cluster.its_share", percent(c.Amount))
-	case c.Trait == nil || c.Effect == nil: // of before directions were told
+	case c.Trait == nil || c.Effect == nil || c.Level == nil && math.Abs(*c.Effect) < leastMove: // or of before directions were told
 		said = say("cluster.is_spread_otherwise", deref(c.Trait), score(c.Amount))
 	case c.Level != nil && c.ShareBefore != nil && c.ShareAfter != nil:
 		before, after := percent(*c.ShareBefore), percent(*c.ShareAfter)
