@@ -378,6 +378,23 @@ func TestASubscriptionIsChangedPausedAndRemoved(t *testing.T) {
 	wantFault(t, err, "webhook_unknown")
 }
 
+func TestASubscriptionWhoseKeyWasLostCanOnlyBeRemoved(t *testing.T) {
+	w := newFixture(t)
+	_, call := w.client(t, "ada@example.com")
+	hook := testkit.Must(w.Subscribe(t.Context(), call, commands.Subscribe{URL: "https://x.example", EventTypes: []string{"match.computed"}}))(t)
+	if err := w.Log.Vault.Destroy(t.Context(), call.Client, string(hook.ID)); err != nil {
+		t.Fatal(err)
+	}
+	url := "https://y.example"
+	_, err := w.ChangeWebhook(t.Context(), call, hook.ID, commands.ChangeWebhook{URL: &url})
+	wantFault(t, err, "webhook_unknown")
+	_, _, err = w.RotateSecret(t.Context(), call, hook.ID, nil)
+	wantFault(t, err, "webhook_unknown")
+	if _, err := w.RemoveWebhook(t.Context(), call, hook.ID); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAClientHasAHundredSubscriptionsAtMost(t *testing.T) {
 	w := newFixture(t)
 	_, call := w.client(t, "ada@example.com")

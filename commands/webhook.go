@@ -140,7 +140,16 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 			}
 			return events, c.firstWebhookKey(ctx, call, in.Controls.Ed25519)
 		})
-	return c.webhookAfter(ctx, outcome, err)
+	return c.webhookAfter(ctx, outcome, keyLost(err))
+}
+
+// keyLost: nothing can be sealed any more for a subscription whose key was lost, with an epoch that was
+// given up or because it came here without. It can be removed.
+func keyLost(err error) error {
+	if errors.Is(err, seal.ErrErased) {
+		return fault.UnknownWebhook()
+	}
+	return err
 }
 
 // DisableWebhook pauses a subscription that has failed since a time for as long as its
@@ -184,7 +193,7 @@ func (c *Commands) RotateSecret(ctx context.Context, call Call, webhook id.Webho
 			return w.Change(domain.WebhookChange{Secret: secret(chosen)})
 		})
 	if err != nil {
-		return Webhook{}, "", err
+		return Webhook{}, "", keyLost(err)
 	}
 	if made && outcome.Repeated {
 		return Webhook{}, "", fault.New(fault.Conflict, "secret_already_shown",
