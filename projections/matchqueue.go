@@ -239,6 +239,9 @@ func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser
 	done, recorded := 0, 0
 	for _, q := range waiting {
 		n, failed := match(working, client, k, minScore, q)
+		if errors.Is(failed, context.DeadlineExceeded) && done > 0 {
+			break // the time of the batch is over: the next one begins with this user
+		}
 		if failed != nil {
 			err = fmt.Errorf("match %s automatically: %w", q.User, failed)
 			break

@@ -441,6 +441,32 @@ func TestABatchThatFailedIsTakenAgain(t *testing.T) {
 	}
 }
 
+// A batch that has used its time up is no failure of the user that it was at. One that takes the whole of a batch is.
+func TestABatchEndsWithItsTime(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.want(w.Acme, true, 3)
+	first, long := w.Create(w.Acme, "first", `{}`), w.Create(w.Acme, "long", `{}`)
+	w.fill(1000)
+	var seen []id.User
+	take := func() error {
+		seen = nil
+		_, err := w.queue.Take(t.Context(), func(_ context.Context, _ id.Client, _ int, _ float64, user projections.QueuedUser) (int, error) {
+			if seen = append(seen, user.User); user.User == long {
+				return 0, fmt.Errorf("read: %w", context.DeadlineExceeded)
+			}
+			return 0, nil
+		})
+		return err
+	}
+	if err := take(); err != nil || !slices.Equal(seen, []id.User{first, long}) {
+		t.Errorf("%v, %v", seen, err)
+	}
+	if err := take(); !errors.Is(err, context.DeadlineExceeded) || !slices.Equal(seen, []id.User{long}) {
+		t.Errorf("then %v, %v", seen, err)
+	}
+}
+
 // Who fails as it was waits behind nobody as it is now.
 func TestAFailureIsOfWhoHasNotChangedSince(t *testing.T) {
 	t.Parallel()
