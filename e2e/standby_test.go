@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +111,9 @@ func TestNothingIsDerivedUnderAKeyThatWasLost(t *testing.T) {
 		answer, err := a.try("POST", "/api/v1/users", map[string]any{"external_id": "kept"})
 		return err == nil && answer.Status == http.StatusCreated
 	})
+	if !strings.Contains(s.Logs.String(), "the database is on another server") {
+		t.Error("the log does not tell of it")
+	}
 	replica := startService(t, replicaOf(s))
 	if found := a.at(replica).get("/api/v1/users/ext:kept"); found.Status != http.StatusOK {
 		t.Errorf("another process finds %d %s", found.Status, found.Body)
