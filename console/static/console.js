@@ -40,10 +40,10 @@ addEventListener("submit", ({ target }) => {
 });
 // Whoever comes back to a form that has made something, and sends it as it was, makes no second one: it has its key again.
 const returned = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
-for (const form of document.querySelectorAll("form[data-makes]")) {
-  const key = form.elements.key, sent = history.state?.[form.action];
-  if (returned && sent) key.value = sent;
-  form.addEventListener("submit", () => history.replaceState({ ...history.state, [form.action]: key.value }, ""));
+for (const { action, elements: { key } } of document.querySelectorAll("form[data-makes]")) {
+  const had = returned && history.state?.[action];
+  if (had) key.value = had;
+  else history.replaceState({ ...history.state, [action]: key.value }, "");
 }
 // Work that takes more than one request goes on while it is looked at.
 for (const form of document.querySelectorAll("form[data-goes-on]")) setTimeout(() => form.requestSubmit(), 1000);
