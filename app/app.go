@@ -233,15 +233,15 @@ func (a *App) Rotation() *epochs.Rotation {
 	return &epochs.Rotation{Epochs: a.Epochs, Lead: a.Runner.Lead, Logger: a.logger, BatchErasures: epochs.BatchErasures, KeepRetired: epochs.KeepRetired}
 }
 
-// told is a guard of appends that tells the log of another server, too.
-type told struct {
+// warningGuard is a guard of appends that warns of another server, too.
+type warningGuard struct {
 	*seal.Vault
 	logger *slog.Logger
 }
 
-func (t told) Invalidate() {
-	t.logger.Warn("the database is on another server, which may lack the last commits")
-	t.Vault.Invalidate()
+func (g warningGuard) Invalidate() {
+	g.logger.Warn("the database is on another server, which may lack the last commits")
+	g.Vault.Invalidate()
 }
 
 func (a *App) openLog(ctx context.Context) error {
@@ -251,7 +251,7 @@ func (a *App) openLog(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		store.Guard(told{a.Vault, a.logger})
+		store.Guard(warningGuard{a.Vault, a.logger})
 		a.Log.Store, a.Log.Bulk, a.Log.Confirm = store, store, store.Confirm
 		a.closers = append(a.closers, store.Close)
 		return nil
