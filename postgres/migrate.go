@@ -203,7 +203,7 @@ func (m migration) apply(ctx context.Context, conn *pgx.Conn) error {
 			_, err := tx.Exec(ctx, insertHistory, m.name, m.hash(), m.edition())
 			return err
 		})
-		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != lockTimeout {
+		if !LockTimedOut(err) {
 			return err
 		}
 		if try == lockTries {
@@ -215,4 +215,8 @@ func (m migration) apply(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-const lockTimeout = "55P03" // SQLSTATE lock_not_available
+// LockTimedOut says whether a statement waited for a lock for longer than lock_timeout.
+func LockTimedOut(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03" // SQLSTATE lock_not_available
+}

@@ -2,16 +2,15 @@ package projector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"kindred/eventstore"
+	"kindred/postgres"
 )
 
 // eachTable is a statement for each table of the first schema in the search
@@ -188,7 +187,7 @@ func (s *shadow) callOffVacuum(ctx context.Context) error {
 		}
 		return nil
 	})
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == lockTimeout {
+	if postgres.LockTimedOut(err) {
 		return nil // it does not give way: an operator's own, or one against wraparound
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/eventstore"
+	"kindred/postgres"
 )
 
 // ErrRebuilding: another process is building this read model already.
@@ -333,8 +334,6 @@ const (
 	firstLockWait = 20 * time.Millisecond
 	lastLockWait  = 1500 * time.Millisecond // longer than a server takes to call off its own vacuum
 	replaceTries  = 20
-
-	lockTimeout = "55P03" // SQLSTATE
 )
 
 func (s *shadow) replace(ctx context.Context, live lease, old checkpoint) error {
@@ -345,7 +344,7 @@ func (s *shadow) replace(ctx context.Context, live lease, old checkpoint) error 
 		err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
 			return s.replaceIn(ctx, tx, live, old, lockWait)
 		})
-		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != lockTimeout && pg.Code != "40P01" {
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !postgres.LockTimedOut(err) && (!ok || pg.Code != "40P01") {
 			break
 		}
 		if err := backoff.Sleep(ctx, lockWait); err != nil {
