@@ -30,7 +30,8 @@ type filtering struct {
 
 func (f *filtering) drawn() string {
 	pick := func(of ...string) string { return of[f.random.IntN(len(of))] }
-	doc := fmt.Sprintf(`{"z":%d`, f.random.IntN(50))
+	// What all have alike keeps each score above 0: who has a score of 0 with another is no match of it.
+	doc := fmt.Sprintf(`{"here":"é","z":%d`, f.random.IntN(50))
 	for _, member := range []string{
 		`"n":` + pick("1", "2", "30", `"2"`, "null", "true", "1e400", "[2]"), `"plan":` + pick(`"a"`, `"b"`, `"é"`, "null", `""`), `"l":` + pick(`["x"]`, `["y","x"]`, `[]`, `"x"`, `[{"a":1}]`, `{"x":1}`),
 		`"sex":` + pick(`"f"`, `"m"`), `"seeks":` + pick(`["f"]`, `["m"]`, `["f","m"]`, `"f"`), `"o":` + pick(`{"n":2}`, `{"n":null}`, `3`),
@@ -96,7 +97,7 @@ func TestWhateverIsFilteredIsWhatTheRuleNames(t *testing.T) {
 	for _, u := range each[httpapi.User](f, f.account, "/api/v1/users", 200) {
 		f.ids[u.ExternalID] = string(u.ID)
 	}
-	f.layer = f.createLayer("n", "plan", "z")
+	f.layer = f.createLayer("n", "plan", "z", "here")
 	for i := range 130 {
 		name := fmt.Sprintf("u%d", i)
 		f.grant(name, true)
