@@ -16,6 +16,7 @@ import (
 )
 
 func TestOwnHeadersStandOnEveryAttemptAndAreKeptSealed(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{RetryDelays: shortDelays})
 	rx := newReceiver(t, answers(500, 204))
 	client := r.client()
@@ -41,6 +42,7 @@ func TestOwnHeadersStandOnEveryAttemptAndAreKeptSealed(t *testing.T) {
 }
 
 func TestAnotherClientsHeadersAreNotSent(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	one, two := r.client(), r.client()
@@ -55,6 +57,7 @@ func TestAnotherClientsHeadersAreNotSent(t *testing.T) {
 }
 
 func TestRetryAfterIsSecondsOrADateAndAnHourAtMost(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for header, want := range map[string]time.Duration{
 		"0": 0, "90": 90 * time.Second, "3600": time.Hour, "3601": time.Hour, "4294967295": time.Hour, "99999999999999999999": time.Hour,
@@ -82,6 +85,7 @@ const (
 )
 
 func TestAReceiverThatAsksForAWaitIsHeldAndNoOtherIs(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{RetryDelays: shortDelays})
 	rx, other := newReceiver(t, asks(http.StatusTooManyRequests)), newReceiver(t, nil)
 	client := r.client()
@@ -105,6 +109,7 @@ func TestAReceiverThatAsksForAWaitIsHeldAndNoOtherIs(t *testing.T) {
 
 // What follows in order waits for the delivery that was refused, so that has to be tried, too.
 func TestAChangeEndsTheWaitForWhatWasRefused(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{RetryDelays: shortDelays})
 	var came atomic.Int64
 	rx := newReceiver(t, func(w http.ResponseWriter, req *http.Request) {
@@ -130,6 +135,7 @@ func TestAChangeEndsTheWaitForWhatWasRefused(t *testing.T) {
 
 // What has its slot, and waits for its place in the rate, is not under way.
 func TestAWaitHoldsWhatWaitsForItsPlaceInARate(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, asks(http.StatusTooManyRequests))
 	client := r.client()
@@ -158,6 +164,7 @@ func TestAWaitHoldsWhatWaitsForItsPlaceInARate(t *testing.T) {
 }
 
 func TestOnlyWhoeverChoseItWaitsAndOnlyFor429And503(t *testing.T) {
+	t.Parallel()
 	for status, chosen := range map[int]bool{http.StatusServiceUnavailable: false, http.StatusInternalServerError: true} {
 		r := newFixture(t, Config{RetryDelays: shortDelays})
 		rx := newReceiver(t, asks(status))
@@ -176,6 +183,7 @@ func TestOnlyWhoeverChoseItWaitsAndOnlyFor429And503(t *testing.T) {
 
 // Of several that are under way, one may ask for less than another.
 func TestTheLongestWaitThatAReceiverAsksForCounts(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	sandbox := r.client()
 	_, subscribed := r.subscribe(sandbox, "http://a.example", "")
@@ -196,6 +204,7 @@ func TestTheLongestWaitThatAReceiverAsksForCounts(t *testing.T) {
 }
 
 func TestAReceiverIsHeldThatIsBusyOrUnavailableAndNoOther(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	var status atomic.Int64
 	rx := newReceiver(t, func(w http.ResponseWriter, req *http.Request) { asks(int(status.Load()))(w, req) })
@@ -221,6 +230,7 @@ func (d *disabled) DisableWebhook(_ context.Context, _ id.Client, webhook id.Web
 }
 
 func TestAnEndpointIsDisabledByAFailureThatComesLateEnough(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://127.0.0.1:1", "")
@@ -263,6 +273,7 @@ func TestAnEndpointIsDisabledByAFailureThatComesLateEnough(t *testing.T) {
 }
 
 func TestEndpointsOfOneClientKeepNoOthersFromBeingDisabled(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	many, one := r.client(), r.client()
 	began := r.at.Add(time.Second)
@@ -286,6 +297,7 @@ func TestEndpointsOfOneClientKeepNoOthersFromBeingDisabled(t *testing.T) {
 }
 
 func TestAFilterLeavesOutWhatItDoesNotSurelyName(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{1, 2, 100} {
 		r := newFixture(t, Config{})
 		client := r.client()

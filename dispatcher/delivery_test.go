@@ -32,6 +32,7 @@ import (
 var shortDelays = []time.Duration{40 * time.Millisecond, 80 * time.Millisecond, 160 * time.Millisecond, 320 * time.Millisecond, 640 * time.Millisecond}
 
 func TestRetriesAreNeverEarlyAndBarelyLate(t *testing.T) {
+	t.Parallel()
 	delays := Config{}.withDefaults().RetryDelays
 	want := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute}
 	if diff := cmp.Diff(want, delays); diff != "" {
@@ -57,6 +58,7 @@ func TestRetriesAreNeverEarlyAndBarelyLate(t *testing.T) {
 }
 
 func TestARefusedDeliveryIsSentSixTimesWithTheSameBytesAndDropped(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{RetryDelays: shortDelays})
 	status := answers(500, 301, 404, 503, 410, 599)
 	rx := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
@@ -96,6 +98,7 @@ func TestARefusedDeliveryIsSentSixTimesWithTheSameBytesAndDropped(t *testing.T) 
 }
 
 func TestTheFirstRetryIsDueThirtySecondsAfterTheFailure(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, answers(500, 204))
 	client := r.client()
@@ -116,6 +119,7 @@ WHERE due_at - a.at - a.latency_us * interval '1 us' BETWEEN interval '30 s' AND
 }
 
 func TestWhateverFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // connects, never answers
 	if err != nil {
 		t.Fatal(err)
@@ -166,6 +170,7 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 // A receiver is told the client's own ids, and may repeat them in any part of
 // an answer, whatever that is good for.
 func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
+	t.Parallel()
 	const name = "ada@lovelace.example"
 	answering := func(text string) string {
 		return newReceiver(t, bare(t, func(conn net.Conn) { _, _ = io.WriteString(conn, text) })).URL
@@ -202,6 +207,7 @@ func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
 }
 
 func TestAnswersAreKeptUpToABound(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{Timeout: 300 * time.Millisecond})
 	endless := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
 		for chunk := bytes.Repeat([]byte("x\x00"), 4096); q.Context().Err() == nil; {
@@ -227,6 +233,7 @@ func TestAnswersAreKeptUpToABound(t *testing.T) {
 }
 
 func TestAPauseCancelsWhatWaitsForItsRetry(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, answers(500))
 	client := r.client()
@@ -246,6 +253,7 @@ func TestAPauseCancelsWhatWaitsForItsRetry(t *testing.T) {
 }
 
 func TestATypeThatIsNotSubscribedAnyMoreIsCancelledEvenIfItComesBack(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, answers(500))
 	client := r.client()
@@ -266,6 +274,7 @@ func TestATypeThatIsNotSubscribedAnyMoreIsCancelledEvenIfItComesBack(t *testing.
 }
 
 func TestNoAttemptGoesByASubscriptionThatWasReadTooLongAgo(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	old, now := newReceiver(t, nil), newReceiver(t, nil)
 	w := newWorker(r.Dispatcher, Config{}.withDefaults())
@@ -291,6 +300,7 @@ func TestNoAttemptGoesByASubscriptionThatWasReadTooLongAgo(t *testing.T) {
 // Where the database is slow each attempt finds its subscription read too long ago: a statement for
 // each would make it slower.
 func TestSubscriptionsThatWereReadTooLongAgoAreReadTogether(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	w := newWorker(r.Dispatcher, Config{}.withDefaults())
@@ -324,6 +334,7 @@ func TestSubscriptionsThatWereReadTooLongAgoAreReadTogether(t *testing.T) {
 
 // Each of a round has what is its own: rows are read one after the other into the same place.
 func TestSubscriptionsThatAreReadTogetherKeepTheirOwnSecretsAndAddresses(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	var want []string
 	client := r.client()
@@ -355,6 +366,7 @@ func TestSubscriptionsThatAreReadTogetherKeepTheirOwnSecretsAndAddresses(t *test
 }
 
 func TestADeliveryThatAnotherHasTakenOverIsNotSent(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	w := newWorker(r.Dispatcher, Config{}.withDefaults())
@@ -372,6 +384,7 @@ func TestADeliveryThatAnotherHasTakenOverIsNotSent(t *testing.T) {
 }
 
 func TestWhatCouldNotBeSentIsNoFailureOfItsReceiver(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	w := newWorker(r.Dispatcher, Config{}.withDefaults())
 	w.ExternalIDs = func(context.Context, id.Client, []id.User) (map[id.User]string, error) { return nil, errCrashed }
@@ -390,6 +403,7 @@ func TestWhatCouldNotBeSentIsNoFailureOfItsReceiver(t *testing.T) {
 }
 
 func TestAFailureUnderWayWhenThePauseComesIsNotRetried(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	arrived, release := make(chan struct{}), make(chan struct{})
 	rx := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -408,6 +422,7 @@ func TestAFailureUnderWayWhenThePauseComesIsNotRetried(t *testing.T) {
 }
 
 func TestAStopLetsAttemptsEndAndNotesThem(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	arrived, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -435,6 +450,7 @@ func TestAStopLetsAttemptsEndAndNotesThem(t *testing.T) {
 
 // A success that is not written down would leave its endpoint failing, to be disabled too early.
 func TestAStopWritesDownHowItsLastAttemptsWereAnswered(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	quick, release := newReceiver(t, answers(204)), make(chan struct{})
 	slow := newReceiver(t, func(http.ResponseWriter, *http.Request) { <-release })
@@ -459,6 +475,7 @@ func TestAStopWritesDownHowItsLastAttemptsWereAnswered(t *testing.T) {
 }
 
 func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{Timeout: time.Hour, RetryDelays: []time.Duration{50 * time.Millisecond}})
 	over := make(chan struct{})
 	defer close(over) // or the dispatcher, which ends after this, waits for its attempts
@@ -492,6 +509,7 @@ func TestOneHangingEndpointDoesNotSlowTheOthers(t *testing.T) {
 }
 
 func TestReplicasShareTheWorkAndSendOnce(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -515,6 +533,7 @@ func TestReplicasShareTheWorkAndSendOnce(t *testing.T) {
 }
 
 func TestANotificationWakesTheWorkers(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{Poll: time.Hour})
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -528,6 +547,7 @@ func TestANotificationWakesTheWorkers(t *testing.T) {
 
 // Claims begin there: what is before would wait for the next look.
 func TestANotificationTellsTheFirstOfWhatIsNew(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -549,6 +569,7 @@ func TestANotificationTellsTheFirstOfWhatIsNew(t *testing.T) {
 }
 
 func TestWhatIsAskedForByHandIsSentAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{Poll: time.Hour, RetryDelays: []time.Duration{time.Millisecond}})
 	rx := newReceiver(t, answers(500, 500, 200))
 	client := r.client()
@@ -580,6 +601,7 @@ func TestWhatIsAskedForByHandIsSentAtOnce(t *testing.T) {
 }
 
 func TestPollingServesWhereNotificationsAreLost(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{Poll: 20 * time.Millisecond})
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -595,6 +617,7 @@ SELECT $1, client, webhook, $2, $3, $4, '{}', now() FROM dispatch_endpoints`, st
 }
 
 func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURLAndAnswer(t *testing.T) {
+	t.Parallel()
 	const answer = "ada@lovelace.example"
 	rx := newReceiver(t, bare(t, func(conn net.Conn) { _, _ = io.WriteString(conn, answer+"\r\n\r\n") }))
 	var text strings.Builder
@@ -628,6 +651,7 @@ func TestAnEndpointThatFailsForLongIsLoggedWithoutItsURLAndAnswer(t *testing.T) 
 
 // While the database is slow, a line for each would be a load of its own.
 func TestManyDeliveriesThatArePutBackAreALineInTheLog(t *testing.T) {
+	t.Parallel()
 	var text strings.Builder
 	w := newWorker(&Dispatcher{Logger: slog.New(slog.NewTextHandler(&text, nil))}, Config{}.withDefaults())
 	for range 1000 {
@@ -641,6 +665,7 @@ func TestManyDeliveriesThatArePutBackAreALineInTheLog(t *testing.T) {
 }
 
 func TestCutConnectionsToTheDatabaseLoseNothing(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()

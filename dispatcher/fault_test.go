@@ -54,6 +54,7 @@ func (rx *receiver) gets(t testing.TB, want map[string]bool) {
 }
 
 func TestAReceiverThatIsDownAndComesBackGetsAll(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{RetryDelays: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond}})
 	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	listener.Close() // down
@@ -79,6 +80,7 @@ func TestAReceiverThatIsDownAndComesBackGetsAll(t *testing.T) {
 // Ten thousand subscriptions to one event: it is queued for all of them in one
 // transaction, each claim takes what there are slots for, and all get some.
 func TestTenThousandSubscriptionsAreEachServed(t *testing.T) {
+	t.Parallel()
 	const n = 10_000
 	r := newFixture(t, Config{})
 	client := r.client()
@@ -130,6 +132,7 @@ SELECT webhook || '-' || n, client, url, event_types, state, changed_at FROM dis
 // A receiver that drips a byte of its answer at a time holds a slot no longer
 // than the time-out; what it drips is no answer before its header is whole.
 func TestAnAnswerThatDripsIsCutOffAtTheTimeOut(t *testing.T) {
+	t.Parallel()
 	drip := func(ctx context.Context, w io.Writer, text string) {
 		for i := 0; ctx.Err() == nil; i++ {
 			if _, err := w.Write([]byte{text[i%len(text)]}); err != nil {
@@ -182,6 +185,7 @@ func TestAnAnswerThatDripsIsCutOffAtTheTimeOut(t *testing.T) {
 }
 
 func TestASwitchOfProtocolsIsAFailureAndHoldsNothing(t *testing.T) {
+	t.Parallel()
 	rx := newReceiver(t, bare(t, func(conn net.Conn) {
 		if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"); err != nil {
 			t.Error(err)
@@ -204,6 +208,7 @@ func TestASwitchOfProtocolsIsAFailureAndHoldsNothing(t *testing.T) {
 // A stopped database loses nothing: what arrived meanwhile is noted when it is back,
 // and delivery goes on.
 func TestADatabaseThatIsStoppedInABurstLosesNothing(t *testing.T) {
+	t.Parallel()
 	database := pgtest.Durable(t)
 	pool := testkit.Must(postgres.Open(t.Context(), database.URL(), postgres.Options{}))(t)
 	t.Cleanup(pool.Close)
@@ -248,6 +253,7 @@ func TestADatabaseThatIsStoppedInABurstLosesNothing(t *testing.T) {
 
 // A database that goes just as a process has come up ends nothing.
 func TestADatabaseThatIsAwayAtTheStartIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -288,6 +294,7 @@ func (n noticing) Handle(_ context.Context, r slog.Record) error {
 
 // However the clock of a process jumps, nothing is sent early, twice, or never.
 func TestAProcessWhoseClockJumpsDelivers(t *testing.T) {
+	t.Parallel()
 	var offset atomic.Int64
 	r := newFixture(t, Config{RetryDelays: []time.Duration{300 * time.Millisecond}})
 	r.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(offset.Load())) }
@@ -314,6 +321,7 @@ func TestAProcessWhoseClockJumpsDelivers(t *testing.T) {
 
 // The database's clock jumps: all leases have ended, by the look of it. They hold.
 func TestLeasesHoldWhenTheDatabasesClockJumps(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	var open sync.Once
 	release := make(chan struct{})
@@ -352,6 +360,7 @@ func TestLeasesHoldWhenTheDatabasesClockJumps(t *testing.T) {
 
 // So does the log of deliveries, which is kept by days.
 func TestDeliveriesAreNotedOnADayThatNobodyExpected(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()

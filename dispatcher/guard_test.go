@@ -18,6 +18,7 @@ import (
 )
 
 func TestOnlyPublicAddressesAreReached(t *testing.T) {
+	t.Parallel()
 	refused := []string{
 		"0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254",
 		"168.63.129.16", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.192", "192.0.2.1", "192.88.99.1", "192.168.1.1",
@@ -44,6 +45,7 @@ func TestOnlyPublicAddressesAreReached(t *testing.T) {
 }
 
 func TestAllowedNetworksAreReached(t *testing.T) {
+	t.Parallel()
 	g := NewGuard(netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fd00::/8"))
 	for text, want := range map[string]bool{
 		"127.0.0.1": true, "::ffff:127.0.0.1": true, "fd12::1": true, "::1": false, "10.0.0.1": false, "fc00::1": false, "64:ff9b::7f00:1": false,
@@ -55,6 +57,7 @@ func TestAllowedNetworksAreReached(t *testing.T) {
 }
 
 func TestURLsAreCheckedWhenTheyAreGiven(t *testing.T) {
+	t.Parallel()
 	refused := []string{
 		"", "example.com", "//example.com", "ftp://example.com", "file:///etc/passwd", "gopher://example.com", "http://", "http:///x", "https://:443",
 		"http://user@example.com", "http://user:password@example.com", "http://example.com/#fragment", "http://example.com:0", "http://example.com:65536", "http://example.com:",
@@ -135,6 +138,7 @@ func post(t *testing.T, transport *http.Transport, url string) error {
 }
 
 func TestANameThatComesToPointInsideIsRefusedAtTheDial(t *testing.T) {
+	t.Parallel()
 	rx := newReceiver(t, nil)
 	_, port, _ := net.SplitHostPort(rx.Listener.Addr().String())
 	var address atomic.Value
@@ -175,6 +179,7 @@ func TestNoProxyOfTheEnvironmentIsAsked(t *testing.T) {
 }
 
 func TestAPrivateTargetIsAFailedAttemptWithAClearError(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{RetryDelays: []time.Duration{time.Millisecond}})
 	rx := newReceiver(t, nil)
 	r.Guard = NewGuard()

@@ -8,6 +8,7 @@ import (
 // How receivers answered while the database was away is written down later: a failure that goes on
 // since before counts from its first attempt, and one that a success ended does not.
 func TestWhatCouldNotBeWrittenDownCountsWithWhatCameSince(t *testing.T) {
+	t.Parallel()
 	at := func(second int) time.Time { return time.Date(2026, 3, 1, 12, 0, second, 0, time.UTC) }
 	tell := func(h *health, from int, answers string) {
 		for i, a := range answers {

@@ -58,6 +58,7 @@ func (l endingsLog) RecordEndings(ctx context.Context, c id.Client, day time.Tim
 }
 
 func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -106,6 +107,7 @@ func TestABatchOfEndsThatACrashInterruptsComesAgainAsItWas(t *testing.T) {
 }
 
 func TestEndsThatCannotBeRecordedKeepNoOtherClientWaiting(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	broken, client := r.client(), r.client()
 	webhook, first := r.subscribe(broken, "http://a.example", "")
@@ -130,6 +132,7 @@ func TestEndsThatCannotBeRecordedKeepNoOtherClientWaiting(t *testing.T) {
 }
 
 func TestEndsOfManyClientsThatCannotBeRecordedKeepNoOtherWaiting(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -157,6 +160,7 @@ func TestEndsOfManyClientsThatCannotBeRecordedKeepNoOtherWaiting(t *testing.T) {
 }
 
 func TestEndsThatOneCallLeavesAreToldOf(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -180,6 +184,7 @@ func TestEndsThatOneCallLeavesAreToldOf(t *testing.T) {
 }
 
 func TestOneProcessRecordsEndingsAtATime(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -211,6 +216,7 @@ func (l *overtaken) EndingsRevision(context.Context, id.Client, id.Webhook, time
 }
 
 func TestAProcessThatWasOvertakenRecordsNoEndingsAgain(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -234,6 +240,7 @@ func TestAProcessThatWasOvertakenRecordsNoEndingsAgain(t *testing.T) {
 }
 
 func TestARecoveryIsBoundedAndGoesOn(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -269,6 +276,7 @@ SELECT delivery, client, webhook, event, event_type, body, occurred_at, queued_a
 
 // The subscription was active as it was looked up, and is paused as deliveries are queued.
 func TestARecoveryThatAPauseOvertakesIsRefusedAndCanBeRepeated(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -288,6 +296,7 @@ func TestARecoveryThatAPauseOvertakesIsRefusedAndCanBeRepeated(t *testing.T) {
 }
 
 func TestARecoveryTakesNothingFromBefore(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -306,6 +315,7 @@ func TestARecoveryTakesNothingFromBefore(t *testing.T) {
 }
 
 func TestARecoveryTakesWhatDidNotArriveAndIsWantedAlone(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -358,6 +368,7 @@ func TestARecoveryTakesWhatDidNotArriveAndIsWantedAlone(t *testing.T) {
 
 // What a subscription asks for says nothing of a test, which its owner asked for by name.
 func TestATestOfAnyTypeIsSentAndNotToldOf(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -377,6 +388,7 @@ func TestATestOfAnyTypeIsSentAndNotToldOf(t *testing.T) {
 }
 
 func TestTestsAreBoundedInAMinuteWhateverBecameOfThem(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -405,6 +417,7 @@ func TestTestsAreBoundedInAMinuteWhateverBecameOfThem(t *testing.T) {
 }
 
 func TestWhatIsRecoveredComesInTheOrderInWhichItOccurred(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -423,6 +436,7 @@ func TestWhatIsRecoveredComesInTheOrderInWhichItOccurred(t *testing.T) {
 }
 
 func TestWhatNamesAnErasedUserIsRecoveredOnceAtMost(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -448,6 +462,7 @@ func TestWhatNamesAnErasedUserIsRecoveredOnceAtMost(t *testing.T) {
 }
 
 func TestAKeyThatIsFreeAgainNamesANewRequest(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -499,6 +514,7 @@ func TestAKeyThatIsFreeAgainNamesANewRequest(t *testing.T) {
 }
 
 func TestARepetitionIsAnsweredWhateverBecameOfTheSubscription(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -539,6 +555,7 @@ func TestARepetitionIsAnsweredWhateverBecameOfTheSubscription(t *testing.T) {
 }
 
 func TestTheSameRequestManyTimesAtOnceMakesOneDelivery(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -563,6 +580,7 @@ func TestTheSameRequestManyTimesAtOnceMakesOneDelivery(t *testing.T) {
 }
 
 func TestATestThatIsSentAgainCountsAsATest(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -584,6 +602,7 @@ func TestATestThatIsSentAgainCountsAsATest(t *testing.T) {
 }
 
 func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -612,6 +631,7 @@ func TestARedeliveryIsCancelledByALaterPauseOnly(t *testing.T) {
 }
 
 func TestNamesAreFoundWhereUsersAreNamedOnly(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	ann, bob := id.Next[id.User](r.ids), id.Next[id.User](r.ids)
 	names := map[id.User]string{ann: `a"n\n<&>`, bob: "bob"}
@@ -634,6 +654,7 @@ func TestNamesAreFoundWhereUsersAreNamedOnly(t *testing.T) {
 }
 
 func TestTheSettingHoldsFromItsPlaceInTheLog(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{1, 2, 100} {
 		r := newFixture(t, Config{})
 		client, stranger := r.client(), r.client()
@@ -656,6 +677,7 @@ func TestTheSettingHoldsFromItsPlaceInTheLog(t *testing.T) {
 }
 
 func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -711,6 +733,7 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 
 // Attempts that end together are told of in any order.
 func TestTheFirstAnswersOfAnEndpointCountByTheirTimes(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	w := newWorker(r.replica(Config{}), Config{}.withDefaults())
@@ -735,6 +758,7 @@ func TestTheFirstAnswersOfAnEndpointCountByTheirTimes(t *testing.T) {
 }
 
 func TestWhatHasFailedForLongestIsListedFirst(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhooks := map[id.Webhook]time.Duration{}
@@ -756,6 +780,7 @@ func TestWhatHasFailedForLongestIsListedFirst(t *testing.T) {
 }
 
 func TestHowReceiversAnsweredIsKeptUntilItIsWritten(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -795,6 +820,7 @@ func TestHowReceiversAnsweredIsKeptUntilItIsWritten(t *testing.T) {
 // Whatever became of deliveries, both orders list all of them, page by page, and one is
 // the other turned around; a delivery of one webhook is not among those of another.
 func TestListsOfDeliveriesAreReadFromBothEnds(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")

@@ -22,6 +22,7 @@ import (
 // What receivers have programmed against: the body of each event, the headers
 // and the signatures, byte by byte.
 func TestBodiesHeadersAndSignaturesOfDeliveriesStay(t *testing.T) {
+	t.Parallel()
 	var lines []string
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123_456_000, time.UTC)
 	client, ids := id.From[id.Client]([16]byte{7}), id.Derived("test")

@@ -60,6 +60,7 @@ func idsOf(events []eventstore.Recorded) []string {
 // Every 17th is refused once, two processes work the queue, one of them dies on the
 // way, and events come meanwhile.
 func TestAnOrderedEndpointIsAttemptedInOrder(t *testing.T) {
+	t.Parallel()
 	config := Config{RetryDelays: shortDelays}
 	r := newFixture(t, config)
 	var (
@@ -96,6 +97,7 @@ func TestAnOrderedEndpointIsAttemptedInOrder(t *testing.T) {
 }
 
 func TestWhatFollowsAFailureWaitsForItsEnd(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, set := r.controlled(client, "http://a.example", event.EndpointControls{Ordered: true})
@@ -132,6 +134,7 @@ func TestWhatFollowsAFailureWaitsForItsEnd(t *testing.T) {
 
 // Those that failed before it was ordered do not go together, either.
 func TestOfAnOrderedEndpointOneRetryIsMadeAtATime(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -156,6 +159,7 @@ func TestOfAnOrderedEndpointOneRetryIsMadeAtATime(t *testing.T) {
 
 // A user whose creation the read model has left out it never knows.
 func TestADeliveryWhoseUserIsNeverKnownIsCancelledAfterADay(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -206,6 +210,7 @@ func TestADeliveryWhoseUserIsNeverKnownIsCancelledAfterADay(t *testing.T) {
 }
 
 func TestAPauseEndsAChainThatIsOnItsWay(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	var (
@@ -233,6 +238,7 @@ func TestAPauseEndsAChainThatIsOnItsWay(t *testing.T) {
 }
 
 func TestNoOutcomeIsRefusedWhileTheDatabaseIsSlow(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{FirstAttempts: 2, Retries: 1})
 	client := r.client()
 	_, one := r.controlled(client, "http://a.example", event.EndpointControls{Ordered: true})
@@ -273,6 +279,7 @@ func TestNoOutcomeIsRefusedWhileTheDatabaseIsSlow(t *testing.T) {
 }
 
 func TestAChainIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, set := r.controlled(client, "http://a.example", event.EndpointControls{Ordered: true})
@@ -285,6 +292,7 @@ func TestAChainIsBoundedInBytes(t *testing.T) {
 }
 
 func TestAnOrderedOrPacedEndpointBelongsToOneProcessUntilItIsDead(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]event.EndpointControls{"ordered": {Ordered: true}, "paced": {MaxPerSecond: 100}} {
 		t.Run(name, func(t *testing.T) {
 			r := newFixture(t, Config{})
@@ -319,6 +327,7 @@ func TestAnOrderedOrPacedEndpointBelongsToOneProcessUntilItIsDead(t *testing.T) 
 }
 
 func TestNoMoreAttemptsBeginInASecondThanARateAllows(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]event.EndpointControls{"alone": {MaxPerSecond: 40}, "and in order": {MaxPerSecond: 40, Ordered: true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newFixture(t, Config{})
@@ -340,6 +349,7 @@ func TestNoMoreAttemptsBeginInASecondThanARateAllows(t *testing.T) {
 }
 
 func TestWhatIsCancelledTakesNoPlaceInARate(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()

@@ -75,6 +75,7 @@ func (r *fixture) fates() (sent, stopped []id.Event) {
 
 // What came with a replayed log was told where it happened.
 func TestOfAReplayedLogOnlyWhatFollowsIsDelivered(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "https://a.example", "")
@@ -87,6 +88,7 @@ func TestOfAReplayedLogOnlyWhatFollowsIsDelivered(t *testing.T) {
 }
 
 func TestEndpointsAreLockedInOneOrder(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	one, first := r.subscribe(client, "http://a.example", "")
@@ -121,6 +123,7 @@ func TestEndpointsAreLockedInOneOrder(t *testing.T) {
 }
 
 func TestAPauseAndAnEventAreDecidedByTheirOrderInTheLog(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{1, 2, 3, 100} {
 		t.Run(fmt.Sprintf("in batches of %d", size), func(t *testing.T) {
 			r := newFixture(t, Config{})
@@ -150,6 +153,7 @@ func TestAPauseAndAnEventAreDecidedByTheirOrderInTheLog(t *testing.T) {
 }
 
 func TestARemovedWebhookGetsNothingAndLeavesNoAddress(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "secret")
@@ -165,6 +169,7 @@ func TestARemovedWebhookGetsNothingAndLeavesNoAddress(t *testing.T) {
 }
 
 func TestEachEventGoesToWhoeverWantsItOnce(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client, stranger := r.client(), r.client()
 	wants, a := r.subscribe(client, "http://a.example", "")
@@ -186,6 +191,7 @@ func TestEachEventGoesToWhoeverWantsItOnce(t *testing.T) {
 // TestManyDeliveriesOfOneClientKeepNoOtherWaiting: what a batch holds of a client with many
 // subscriptions is applied by itself, and spends what it takes.
 func TestManyDeliveriesOfOneClientKeepNoOtherWaiting(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	greedy, other := r.client(), r.client()
 	const hooks, events = 100, 21 // together more deliveries than a batch may hold of one
@@ -237,6 +243,7 @@ func TestManyDeliveriesOfOneClientKeepNoOtherWaiting(t *testing.T) {
 }
 
 func TestTheBodyHasExactlyThreeFields(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -261,6 +268,7 @@ func TestTheBodyHasExactlyThreeFields(t *testing.T) {
 }
 
 func TestARolledBackBatchLeavesNothing(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -277,6 +285,7 @@ func TestARolledBackBatchLeavesNothing(t *testing.T) {
 }
 
 func TestOfADeletedClientNothingIsKept(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client, other := r.client(), r.client()
 	settings := func(of id.Client) eventstore.Recorded {

@@ -50,6 +50,7 @@ func (r *fixture) endLeases() {
 }
 
 func TestALeaseKeepsOthersOffAndEnds(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -85,6 +86,7 @@ func (r *fixture) logged(d id.Delivery) int {
 
 // The answer to a completion may be lost after its commit, and not before.
 func TestAnOutcomeThatIsNotedAgainCountsOnce(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -120,6 +122,7 @@ func TestAnOutcomeThatIsNotedAgainCountsOnce(t *testing.T) {
 
 // The completion whose answer is awaited no more may still be under way.
 func TestAnOutcomeIsNotedAgainBehindItsFirstNote(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -158,6 +161,7 @@ func TestAnOutcomeIsNotedAgainBehindItsFirstNote(t *testing.T) {
 }
 
 func TestWhatIsReturnedDoesNotCountAsAFailure(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -189,6 +193,7 @@ func TestWhatIsReturnedDoesNotCountAsAFailure(t *testing.T) {
 }
 
 func TestAFailureAfterAPauseEndsTheDelivery(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -205,6 +210,7 @@ func TestAFailureAfterAPauseEndsTheDelivery(t *testing.T) {
 }
 
 func TestAResumedWebhookKeepsItsPauseForWhatWaited(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -226,6 +232,7 @@ func TestAResumedWebhookKeepsItsPauseForWhatWaited(t *testing.T) {
 
 // Claims wait for a sweep, which is to end however much is to be cancelled.
 func TestASweepTakesPartOfWhatManyEndpointsHaveCancelled(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	var all []id.Webhook
@@ -255,6 +262,7 @@ func TestASweepTakesPartOfWhatManyEndpointsHaveCancelled(t *testing.T) {
 
 // The lock is that of another process, as of one that sweeps and is then broken off.
 func TestACancelledRetryThatIsLockedIsSweptOnceItIsNot(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -310,6 +318,7 @@ func (e explained) each(visit func(explained)) {
 }
 
 func TestWorkOnTheQueueStaysFlatAsItGrows(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -436,6 +445,7 @@ SELECT statement, `+kind+` FROM pg_prepared_statements WHERE statement LIKE '%di
 const oftenEnough = 10
 
 func TestPlansOfWorkOnTheQueueAreKept(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -455,6 +465,7 @@ func TestPlansOfWorkOnTheQueueAreKept(t *testing.T) {
 }
 
 func TestNoPlanOfAListOfDeliveriesIsKept(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
@@ -480,6 +491,7 @@ func TestNoPlanOfAListOfDeliveriesIsKept(t *testing.T) {
 }
 
 func TestPartitionsAreMadeAheadAndDroppedWhenTheyAreOld(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	day := func(ago int) string {
 		return time.Now().UTC().AddDate(0, 0, -ago).Format(postgres.PartitionDay)
@@ -504,6 +516,7 @@ func TestPartitionsAreMadeAheadAndDroppedWhenTheyAreOld(t *testing.T) {
 }
 
 func TestARemovedWebhookIsForgottenAfterTheRetention(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	r.at = time.Now().AddDate(0, 0, -31)
@@ -523,6 +536,7 @@ func TestARemovedWebhookIsForgottenAfterTheRetention(t *testing.T) {
 }
 
 func TestADiscoveryTellsHowOldTheOldestIs(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -544,6 +558,7 @@ func TestADiscoveryTellsHowOldTheOldestIs(t *testing.T) {
 }
 
 func TestTheOldestIsAttemptedFirst(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -559,6 +574,7 @@ func TestTheOldestIsAttemptedFirst(t *testing.T) {
 
 // What is free again once its lease has ended no notification tells of.
 func TestALookFindsWhatIsFreeAgain(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	for range 2 {
@@ -594,6 +610,7 @@ func TestALookFindsWhatIsFreeAgain(t *testing.T) {
 
 // However long its outcome took to be noted, and wherever the clock of its process went.
 func TestTheScheduleCountsFromTheEndOfAnAttempt(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -615,6 +632,7 @@ func TestTheScheduleCountsFromTheEndOfAnAttempt(t *testing.T) {
 }
 
 func TestNotingAgainTakesBackNoAttemptOfAnother(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -631,6 +649,7 @@ func TestNotingAgainTakesBackNoAttemptOfAnother(t *testing.T) {
 }
 
 func TestWhatIsCancelledWasAttemptedAsOftenAsItWas(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")

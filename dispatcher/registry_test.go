@@ -50,6 +50,7 @@ func (r *fixture) heartbeat(m *registry) int64 {
 
 // What was leased, or put off, by a clock that was hours ahead does not wait for hours.
 func TestNothingWaitsForAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	m := r.holder(3)
 	m.longest = time.Hour
@@ -88,6 +89,7 @@ func TestNothingWaitsForAClockThatWasSetBack(t *testing.T) {
 }
 
 func TestADeadProcessIsTakenOverLongBeforeItsLeasesEnd(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -115,6 +117,7 @@ func TestADeadProcessIsTakenOverLongBeforeItsLeasesEnd(t *testing.T) {
 }
 
 func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client := r.client()
 	_, subscribed := r.subscribe(client, "http://a.example", "")
@@ -160,6 +163,7 @@ func TestAProcessThatGivesSignsOfLifeKeepsWhatItHolds(t *testing.T) {
 }
 
 func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	release := make(chan struct{})
 	open := sync.OnceFunc(func() { close(release) })
@@ -206,6 +210,7 @@ func TestAProcessThatStopsKeepsWhatItHoldsUntilThatHasEnded(t *testing.T) {
 }
 
 func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	dead, lives := r.holder(2), r.worker()
 	release := pgtest.Lock(t, r.pool, `dispatch_queue IN EXCLUSIVE MODE`)
@@ -235,6 +240,7 @@ func TestWhatADeadProcessHoldsIsFreeWhenItsLeasesEndWhereItCannotBeFreedBefore(t
 
 // A process that reaps many gives heartbeats all the same: it reaps one at a time.
 func TestAWorkerThatReapsTheDeadIsNotTakenForDead(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	lives := r.worker()
 	for range 2 {
@@ -266,6 +272,7 @@ func TestAWorkerThatReapsTheDeadIsNotTakenForDead(t *testing.T) {
 
 // What could not be noted is free once its worker is deregistered.
 func TestAWorkerThatDeregistersSetsFreeWhatItHolds(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	stopping, stays := r.holder(2), r.worker()
 	r.heartbeat(stopping)
@@ -280,6 +287,7 @@ func TestAWorkerThatDeregistersSetsFreeWhatItHolds(t *testing.T) {
 }
 
 func TestHeartbeatsThatGoOnFailingAreLoggedOnce(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	lives := r.worker()
 	r.pool.Close()

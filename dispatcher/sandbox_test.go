@@ -12,6 +12,7 @@ import (
 // However much has failed, a move of the clock writes none of it: the transaction is
 // everybody's. Here a row is locked that it would have to wait for.
 func TestAMovedClockMakesDueWhatHasFailedAndWaitsForNoneOfIt(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	sandbox, live := r.client(), r.client()
 	webhook, subscribed := r.subscribe(sandbox, "http://a.example", "")
@@ -83,6 +84,7 @@ func TestAMovedClockMakesDueWhatHasFailedAndWaitsForNoneOfIt(t *testing.T) {
 }
 
 func TestAMovedClockEndsAHold(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	sandbox := r.client()
 	_, subscribed := r.subscribe(sandbox, "http://a.example", "")

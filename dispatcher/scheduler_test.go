@@ -31,6 +31,7 @@ func handed(s *scheduler, quotas []quota) map[id.Client]int {
 }
 
 func TestSlotsGoRoundByClientThenByEndpoint(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := ready(Config{FirstAttempts: 40}, now, map[id.Client]int{"many": 100, "one": 1})
 	got := handed(s, s.quotas(now))
@@ -45,6 +46,7 @@ func TestSlotsGoRoundByClientThenByEndpoint(t *testing.T) {
 }
 
 func TestEndpointsShareSlotsInRotation(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := ready(Config{FirstAttempts: 8}, now, map[id.Client]int{"many": 40})
 	seen := map[id.Webhook]bool{}
@@ -61,6 +63,7 @@ func TestEndpointsShareSlotsInRotation(t *testing.T) {
 }
 
 func TestClientsShareSlotsInRotation(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	all := map[id.Client]int{}
 	for i := range 40 {
@@ -79,6 +82,7 @@ func TestClientsShareSlotsInRotation(t *testing.T) {
 }
 
 func TestHangingEndpointsLeaveRoomForANewcomer(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"hanging": 1000})
 	for range 1000 {
@@ -94,6 +98,7 @@ func TestHangingEndpointsLeaveRoomForANewcomer(t *testing.T) {
 }
 
 func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"c": 1})
 	used := func() int {
@@ -133,6 +138,7 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 }
 
 func TestRetriesHaveABudgetOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := newScheduler(Config{FirstAttempts: 1000, Retries: 10, PerEndpoint: 1000}.withDefaults())
 	s.expect(retryAttempt, waiting{Webhook: "w", Client: "c"}, now)
@@ -149,6 +155,7 @@ func TestRetriesHaveABudgetOfTheirOwn(t *testing.T) {
 }
 
 func TestNothingIsClaimedBeforeItIsDue(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := newScheduler(Config{}.withDefaults())
 	s.expect(retryAttempt, waiting{Webhook: "w", Client: "c"}, now.Add(time.Minute))
@@ -174,6 +181,7 @@ func crowded(perClient int, kind attemptKind, due time.Time) *scheduler {
 }
 
 func TestACrowdLeavesRoomForWhatIsDue(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	newcomer := waiting{Webhook: "newcomer", Client: "other"}
 	for how, comes := range map[string]func(*scheduler){
@@ -200,6 +208,7 @@ func TestACrowdLeavesRoomForWhatIsDue(t *testing.T) {
 }
 
 func TestACrowdGivesUpWhatIsDueLast(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := newScheduler(Config{}.withDefaults())
 	for i := range maxEndpoints {
@@ -215,6 +224,7 @@ func TestACrowdGivesUpWhatIsDueLast(t *testing.T) {
 
 // Ten thousand endpoints that failed at once wait for their retries.
 func TestAFirstDeliveryIsFoundBesideTenThousandThatWait(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	client, other := r.client(), r.client()
 	r.exec(`
@@ -243,6 +253,7 @@ SELECT 'dlv_' || webhook, client, webhook, 'evt', '1', 'match.computed', '{}', n
 }
 
 func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"c": 2})
 	quotas := s.quotas(now)
@@ -261,6 +272,7 @@ func TestARoundThatFindsLessGivesItsSlotsBack(t *testing.T) {
 }
 
 func TestWhatArrivesIsClaimedBehindWhatIsKnownAndNotHeldYet(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := newScheduler(Config{}.withDefaults())
 	at := func() int64 { return s.endpoints["w"].made }
@@ -279,6 +291,7 @@ func TestWhatArrivesIsClaimedBehindWhatIsKnownAndNotHeldYet(t *testing.T) {
 }
 
 func TestWhatArrivesDuringAClaimIsClaimedNext(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	arrive := func(s *scheduler, made int64) { s.arrive(waiting{Webhook: "w", Client: "c", Made: made}, now) }
 	for _, arrives := range [][]int64{{12}, {5, 12}, {12, 5}} {
@@ -301,6 +314,7 @@ func TestWhatArrivesDuringAClaimIsClaimedNext(t *testing.T) {
 }
 
 func TestWhatArrivesDuringALookIsClaimedThough(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := newScheduler(Config{}.withDefaults())
 	of := func(made int64) waiting { return waiting{Webhook: "w", Client: "c", Made: made} }
@@ -312,6 +326,7 @@ func TestWhatArrivesDuringALookIsClaimedThough(t *testing.T) {
 }
 
 func TestANotificationTellsWhatIsNewOrToLook(t *testing.T) {
+	t.Parallel()
 	w := newWorker(&Dispatcher{Now: time.Now}, Config{}.withDefaults())
 	if !w.arrived("cli_a whk_a 3,cli_a whk_b 4") || w.scheduler.endpoints["whk_b"].made != 4 || w.scheduler.endpoints["whk_a"].client != "cli_a" {
 		t.Errorf("%+v", w.scheduler.endpoints)
@@ -326,6 +341,7 @@ func TestANotificationTellsWhatIsNewOrToLook(t *testing.T) {
 // A process stands still while attempts wait for their places in the rate: they are late, and do
 // not begin together.
 func TestLateAttemptsKeepToTheRate(t *testing.T) {
+	t.Parallel()
 	const most, still = 10, 650 * time.Millisecond
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"a": 1})
@@ -355,6 +371,7 @@ func TestLateAttemptsKeepToTheRate(t *testing.T) {
 
 // A lone slot is a slot, too: nobody is left out because half of it is none.
 func TestTheLastFreeSlotGoesToWhoHasNone(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := ready(Config{FirstAttempts: 1, PerEndpoint: 1}, now, map[id.Client]int{"c": 1})
 	if got := handed(s, s.quotas(now))["c"]; got != 1 {
@@ -363,6 +380,7 @@ func TestTheLastFreeSlotGoesToWhoHasNone(t *testing.T) {
 }
 
 func TestAClientTakesNoMoreSlotsThanItLeavesFreeInHoweverManyRounds(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := ready(Config{FirstAttempts: 40}, now, map[id.Client]int{"many": 1})
 	for range 10 {
@@ -389,6 +407,7 @@ func everything(quotas []quota) (claims []claim) {
 
 // What waits for eight minutes says nothing of what has failed just now.
 func TestARetryThatIsDueSoonerIsKeptWaitingByNoOther(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := newScheduler(Config{}.withDefaults())
 	for _, due := range []time.Duration{8 * time.Minute, 30 * time.Second, 2 * time.Minute} {
@@ -400,6 +419,7 @@ func TestARetryThatIsDueSoonerIsKeptWaitingByNoOther(t *testing.T) {
 }
 
 func TestNoMoreEndpointsAreKnownThanMayBe(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := crowded(1, firstAttempt, now)
 	s.expect(firstAttempt, waiting{Webhook: "newcomer", Client: "other"}, now)
@@ -410,6 +430,7 @@ func TestNoMoreEndpointsAreKnownThanMayBe(t *testing.T) {
 
 // That an endpoint is ordered, or has a rate, a claim tells: the first one asks for as much as any other.
 func TestAnEndpointThatTurnsOutToBeOrderedHasOneSlot(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"c": 1})
 	s.expect(retryAttempt, waiting{Webhook: "c/0", Client: "c"}, now.Add(time.Minute))
@@ -437,6 +458,7 @@ func paced(most int, now time.Time) *scheduler {
 }
 
 func TestARateBoundsHowManySlotsItsEndpointIsGiven(t *testing.T) {
+	t.Parallel()
 	const most = 5
 	now := time.Now()
 	s := paced(most, now)
@@ -463,6 +485,7 @@ func TestARateBoundsHowManySlotsItsEndpointIsGiven(t *testing.T) {
 
 // Else what comes a moment later would begin at once.
 func TestTheRateOfAnEndpointThatHasNothingToDoIsNotForgotten(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := paced(1, now)
 	c := claim{Client: "c", Webhook: "c/0", Most: 1}
@@ -481,6 +504,7 @@ func TestTheRateOfAnEndpointThatHasNothingToDoIsNotForgotten(t *testing.T) {
 }
 
 func TestWhoFailsForLongAgainIsWarnedOfAgain(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	s := ready(Config{}, now, map[id.Client]int{"c": 1})
 	for range 2 {
@@ -496,6 +520,7 @@ func TestWhoFailsForLongAgainIsWarnedOfAgain(t *testing.T) {
 // Whatever is ready, found, accepted and refused, no more is under way than a process and each of its
 // endpoints may have, and what has ended makes room for something.
 func TestNoMoreIsUnderWayThanMayBe(t *testing.T) {
+	t.Parallel()
 	random, now := testkit.Random(t), time.Now()
 	for range 200 {
 		budget := [attemptKinds]int{1 + random.IntN(20), 1 + random.IntN(20)}

@@ -23,6 +23,7 @@ import (
 
 // The example of the Standard Webhooks libraries.
 func TestSignatureAgreesWithStandardWebhooks(t *testing.T) {
+	t.Parallel()
 	h := http.Header{}
 	sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`),
 		[][]byte{[]byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")}, nil)
@@ -45,6 +46,7 @@ func plainSignature(secret, body string) string {
 }
 
 func TestSecretsOfAnyFormGiveAKey(t *testing.T) {
+	t.Parallel()
 	for secret, want := range map[string]string{
 		"plain":           "plain",
 		"whsec_c2VjcmV0":  "secret",
@@ -61,6 +63,7 @@ func TestSecretsOfAnyFormGiveAKey(t *testing.T) {
 }
 
 func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	r.at = time.Now().UTC().Add(-time.Hour).Truncate(time.Microsecond)
 	rx := newReceiver(t, nil)
@@ -102,6 +105,7 @@ func TestADeliveryIsSignedWithTheNewestSecretAndForADayWithTheOldOneToo(t *testi
 }
 
 func TestAnAddressIsKeptSealedAndAnOldOneStillReached(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	sealed, clear := newReceiver(t, nil), newReceiver(t, nil)
 	client, old := r.client(), id.Next[id.Webhook](r.ids)
@@ -126,6 +130,7 @@ func TestAnAddressIsKeptSealedAndAnOldOneStillReached(t *testing.T) {
 }
 
 func TestWithoutASecretNothingIsSigned(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -149,6 +154,7 @@ func TestWithoutASecretNothingIsSigned(t *testing.T) {
 }
 
 func TestALostSecretIsAFailureAndNeverAnUnsignedDelivery(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{RetryDelays: []time.Duration{10 * time.Millisecond}})
 	rx := newReceiver(t, nil)
 	client := r.client()
@@ -169,6 +175,7 @@ var _ Secrets = (*seal.Vault)(nil)
 // TestAKeyPairSignsWhatWantsItAndForADayTheOldOneToo follows two clients with a key pair
 // each, and a subscription that wants none.
 func TestAKeyPairSignsWhatWantsItAndForADayTheOldOneToo(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	r.at = time.Now().UTC().Add(-time.Hour).Truncate(time.Microsecond)
 	one, other := r.client(), r.client()
@@ -245,6 +252,7 @@ func TestAKeyPairSignsWhatWantsItAndForADayTheOldOneToo(t *testing.T) {
 }
 
 func TestWithoutThePrivateKeyNothingIsSent(t *testing.T) {
+	t.Parallel()
 	r := newFixture(t, Config{})
 	rx := newReceiver(t, nil)
 	client := r.client()

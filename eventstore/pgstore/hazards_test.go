@@ -31,6 +31,7 @@ SELECT base FROM append_stream($1, $2, true, ARRAY[$3], ARRAY[gen_random_uuid()]
 )
 
 func TestAnOpenTransactionHoldsLaterAppendsBack(t *testing.T) {
+	t.Parallel()
 	for _, commits := range []bool{true, false} {
 		t.Run(fmt.Sprintf("commits=%t", commits), func(t *testing.T) {
 			pool := pgtest.New(t)
@@ -65,6 +66,7 @@ func TestAnOpenTransactionHoldsLaterAppendsBack(t *testing.T) {
 }
 
 func TestATransactionThatBeganEarlyAppendsInItsTurn(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	store, stream := open(t, pool), newStream()
 	tx := begin(t, pool)
@@ -86,6 +88,7 @@ func TestATransactionThatBeganEarlyAppendsInItsTurn(t *testing.T) {
 }
 
 func TestAnOpenWriteInAnotherDatabaseHoldsNobodyBack(t *testing.T) {
+	t.Parallel()
 	elsewhere, pool := pgtest.New(t), pgtest.New(t)
 	tx := begin(t, elsewhere)
 	if _, err := tx.Exec(t.Context(), `CREATE TABLE open_write ()`); err != nil {
@@ -99,6 +102,7 @@ func TestAnOpenWriteInAnotherDatabaseHoldsNobodyBack(t *testing.T) {
 }
 
 func TestTheOrderSurvivesDumpAndRestore(t *testing.T) {
+	t.Parallel()
 	from, to := pgtest.New(t), pgtest.New(t)
 	before := open(t, from)
 	stream := newStream()
@@ -128,6 +132,7 @@ func TestTheOrderSurvivesDumpAndRestore(t *testing.T) {
 // A constraint that is checked at the commit fails after the statement has
 // already answered.
 func TestAnAppendWhoseCommitFailsIsNotAcknowledged(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	const refuse = `
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused at the commit'; END $$;
@@ -157,6 +162,7 @@ FOR EACH ROW WHEN (new.type = 'refused') EXECUTE FUNCTION refuse()`
 }
 
 func TestABadRequestFailsAlone(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	store := open(t, pool)
 	outcomes := together(t, pool, store, 20, func(i int, e *eventstore.Proposed) {
@@ -173,6 +179,7 @@ func TestABadRequestFailsAlone(t *testing.T) {
 }
 
 func TestWhatWaitsIsCommittedTogetherAndToldOnce(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	store := open(t, pool)
 	listener := listen(t, pool)
@@ -194,6 +201,7 @@ func TestWhatWaitsIsCommittedTogetherAndToldOnce(t *testing.T) {
 }
 
 func TestAStoreThatIsClosedHasToldOfItsLastCommit(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	store := open(t, pool)
 	listener := listen(t, pool)
@@ -206,6 +214,7 @@ func TestAStoreThatIsClosedHasToldOfItsLastCommit(t *testing.T) {
 }
 
 func TestFollowersFindWhatNobodyTold(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	s := subscribe(t, open(t, pool), eventstore.Start)
 	next(t, s)
@@ -238,6 +247,7 @@ VALUES ($1::bigint, '', 'silent', $1::bigint - 1, gen_random_uuid(), 'silent', 1
 
 // A standby that is promoted may lack the last commits, and so may a backup.
 func TestFollowersSeeNothingThatTheLogHasLost(t *testing.T) {
+	t.Parallel()
 	for _, trial := range []struct{ own, elsewhere bool }{{true, false}, {true, true}, {false, true}} {
 		t.Run(fmt.Sprintf("%+v", trial), func(t *testing.T) {
 			pool := pgtest.New(t)
@@ -287,6 +297,7 @@ func TestFollowersSeeNothingThatTheLogHasLost(t *testing.T) {
 }
 
 func TestAnExhaustedPoolHoldsNoAppendBack(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	store := open(t, pool)
 	for range pool.Config().MaxConns {
@@ -298,6 +309,7 @@ func TestAnExhaustedPoolHoldsNoAppendBack(t *testing.T) {
 
 // Imports that come together wait for each other, and leave room for others.
 func TestWhoAppendManyWaitForRoom(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	store := open(t, pool)
 	tx := begin(t, pool)
@@ -345,6 +357,7 @@ func TestWhoAppendManyWaitForRoom(t *testing.T) {
 }
 
 func TestClosingFinishesWhatWaits(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	store := testkit.Must(pgstore.Open(t.Context(), pool, nil))(t)
 	s := subscribe(t, store, eventstore.Start)
@@ -396,6 +409,7 @@ func TestClosingFinishesWhatWaits(t *testing.T) {
 // What a key seals may be appended after the server has come back, so the key
 // must have come back too.
 func TestAKeyThatWasMadeOutlivesAServerThatIsKilled(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Durable(t)
 	url := server.URL()
 	key := eventstore.Key{Client: client, Subject: "usr_a"}
@@ -415,6 +429,7 @@ func TestAKeyThatWasMadeOutlivesAServerThatIsKilled(t *testing.T) {
 // A process that was held up for minutes may append a key under an epoch that is
 // over: nobody could open what it seals.
 func TestAKeyOfAnEpochThatIsOverFailsAloneAndPasses(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	if _, err := pool.Exec(t.Context(), `INSERT INTO epochs (id, fingerprint, keys) VALUES ('x0000000000000001', '', 1)`); err != nil {
 		t.Fatal(err)
@@ -424,6 +439,7 @@ func TestAKeyOfAnEpochThatIsOverFailsAloneAndPasses(t *testing.T) {
 
 // An append may be on its way as its client is deleted: the key of what it seals would be left.
 func TestAKeyOfAClientThatWasDeletedFailsAlone(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	if _, err := pool.Exec(t.Context(), `INSERT INTO client_keys (client, id, master, wrapped) VALUES ('cli_gone', 'a', '', ''), ($1, 'b', 'm', 'w')`, client); err != nil {
 		t.Fatal(err)
@@ -464,6 +480,7 @@ func wantRefusedAlone(t *testing.T, pool *pgxpool.Pool, good, bad func(subject s
 }
 
 func TestADeadServerIsUnavailable(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Durable(t)
 	pool := connect(t, server.URL())
 	store := open(t, pool)
@@ -517,6 +534,7 @@ func TestAServerThatIsSilentHidesNoOther(t *testing.T) {
 }
 
 func TestAnAppendWhoseAnswerIsLostLandsOnce(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	line := &badLine{}
 	config := pool.Config()

@@ -14,6 +14,7 @@ import (
 
 // The driver's own encoder is the reference.
 func TestArraysAreWrittenAsTheDriverWritesThem(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	types := pgtype.NewMap()
 	same := func(name string, oid uint32, written []byte, value any) {

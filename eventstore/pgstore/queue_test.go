@@ -45,6 +45,7 @@ func made(client, stream string, events, size int) (*request, error) {
 }
 
 func TestEveryRequestLeavesOnceInTheOrderOfItsStream(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		q := newQueue()
 		order := map[eventstore.Stream][]*request{} // what each stream still waits for
@@ -108,6 +109,7 @@ func TestEveryRequestLeavesOnceInTheOrderOfItsStream(t *testing.T) {
 }
 
 func TestAClientThatImportsHoldsNobodyBack(t *testing.T) {
+	t.Parallel()
 	q := newQueue()
 	for i := range maxWaitingClient {
 		waits(t, q, "importer", fmt.Sprint("user-", i), 1, 10)
@@ -136,6 +138,7 @@ func TestAClientThatImportsHoldsNobodyBack(t *testing.T) {
 }
 
 func TestAClientThatIsAloneFillsBatches(t *testing.T) {
+	t.Parallel()
 	q := newQueue()
 	take := func(want int) {
 		t.Helper()
@@ -158,6 +161,7 @@ func TestAClientThatIsAloneFillsBatches(t *testing.T) {
 
 // Ten appends of 200 kB are as much to wait for as hundreds of small ones.
 func TestAClientIsHeldToItsShareOfBytes(t *testing.T) {
+	t.Parallel()
 	q := newQueue()
 	const size = 200_000
 	for i := range maxWaitingBytesClient / size {
@@ -175,6 +179,7 @@ func TestAClientIsHeldToItsShareOfBytes(t *testing.T) {
 }
 
 func TestALargeRequestIsNotOvertakenForEver(t *testing.T) {
+	t.Parallel()
 	for _, of := range []struct{ events, size int }{{eventstore.MaxAppend, 10}, {1, maxShareBytes + 1}} {
 		q := newQueue()
 		large := waits(t, q, "large", "large", of.events, of.size)
@@ -194,6 +199,7 @@ func TestALargeRequestIsNotOvertakenForEver(t *testing.T) {
 
 // However many clients wait, and by whichever bound a batch ends.
 func TestTheNextBatchBeginsWithThoseWhoFoundNoPlace(t *testing.T) {
+	t.Parallel()
 	const clients = maxBatchRequests + 40
 	for _, of := range []struct{ size, most int }{{10, maxBatchRequests}, {30_000, maxBatchBytes / 30_000}} {
 		q := newQueue()
@@ -219,6 +225,7 @@ func TestTheNextBatchBeginsWithThoseWhoFoundNoPlace(t *testing.T) {
 }
 
 func TestAFullQueueRefuses(t *testing.T) {
+	t.Parallel()
 	q := newQueue()
 	for i := range maxWaiting {
 		waits(t, q, fmt.Sprint("client", i%4), fmt.Sprint("user-", i), 1, 10)
@@ -245,6 +252,7 @@ func TestAFullQueueRefuses(t *testing.T) {
 }
 
 func TestAClosedQueueIsTakenToItsEnd(t *testing.T) {
+	t.Parallel()
 	q := newQueue()
 	for i := range maxShare {
 		waits(t, q, "importer", fmt.Sprint("user-", i), 1, 10)
@@ -260,6 +268,7 @@ func TestAClosedQueueIsTakenToItsEnd(t *testing.T) {
 }
 
 func TestAServerThatStaysAwayFailsAllThatWaitAtOnce(t *testing.T) {
+	t.Parallel()
 	config, err := pgx.ParseConfig("host=/nowhere/at/all dbname=none")
 	if err != nil {
 		t.Fatal(err)
@@ -316,6 +325,7 @@ func (g *choosy) Verify(_ context.Context, client id.Client) error {
 }
 
 func TestABatchThatIsTakenApartIsAnsweredToItsEnd(t *testing.T) {
+	t.Parallel()
 	config := pgtest.New(t).Config().ConnConfig
 	guard := new(atomic.Pointer[Guard])
 	c := &committer{
@@ -347,6 +357,7 @@ func TestABatchThatIsTakenApartIsAnsweredToItsEnd(t *testing.T) {
 
 // A client's sandboxes append in its share: others wait no longer for eleven than for one.
 func TestAClientAndItsSandboxesHaveOneShare(t *testing.T) {
+	t.Parallel()
 	source, q := id.Random(rand.Reader), newQueue()
 	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
 	for i := range 300 {

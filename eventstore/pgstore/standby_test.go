@@ -11,6 +11,7 @@ import (
 )
 
 func TestNothingIsAcknowledgedThatTheStandbyLacks(t *testing.T) {
+	t.Parallel()
 	primary := pgtest.Durable(t)
 	standby := primary.Standby()
 	store := open(t, connect(t, primary.URL()))

@@ -19,6 +19,7 @@ import (
 // TestConformance runs the suite on a server that flushes as in production, and
 // that the suite may kill.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Durable(t)
 	eventstoretest.Run(t, func(t testing.TB) eventstoretest.Harness {
 		t.Helper()
@@ -81,6 +82,7 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type 
 }
 
 func TestPagesOfTheLogEndWhereEventsAreLarge(t *testing.T) {
+	t.Parallel()
 	store := open(t, pgtest.New(t))
 	const events = 50
 	for range events {

@@ -16,6 +16,7 @@ import (
 // TestAKilledServerLosesNoEventOfAProjection kills Postgres under a leader,
 // whose last commits did not wait for the disk.
 func TestAKilledServerLosesNoEventOfAProjection(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Durable(t)
 	pool, err := postgres.Open(t.Context(), server.URL(), postgres.Options{SearchPath: projector.SearchPath(names{})})
 	if err != nil {
@@ -58,6 +59,7 @@ func TestAKilledServerLosesNoEventOfAProjection(t *testing.T) {
 }
 
 func TestCommitsThatAServerForgotAreDoneAgain(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	before := w.rename(t, acme, "kept")
 	last := w.rename(t, acme, "forgotten", "forgotten too")

@@ -20,6 +20,7 @@ import (
 // volume that is restored to what it held a moment before. Others take their
 // positions while the leases of the followers still hold.
 func TestFollowersGoByTheLogThatIsThereAfterAFailover(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Durable(t)
 	pool, err := postgres.Open(t.Context(), server.URL(), postgres.Options{SearchPath: projector.SearchPath(names{})})
 	if err != nil {

@@ -77,6 +77,7 @@ const (
 
 // The other leads, and has come no further than the late one.
 func TestALateLeaderWritesNothingWhereTheNextHasNotBegun(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	late := w.late(t, nth(1, "UPDATE checkpoints SET position = $4", func() {
 		w.exec(t, stealLease, "names_2")
@@ -101,6 +102,7 @@ func (w *fixture) lose(t *testing.T, late *projector.Runner) {
 
 // Whoever took the lease has claimed the checkpoint before the late one does.
 func TestALateLeaderClaimsNothing(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.lose(t, w.late(t, nth(1, "INSERT INTO checkpoints", func() {
 		w.exec(t, stealLease, "names_2")
@@ -116,6 +118,7 @@ const acmesShadow = "names_2_cli_acme"
 
 // The other one rebuilds the same part once more.
 func TestWhoRebuiltAPartLateDropsNothingOfAnother(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	var others sync.WaitGroup
 	late := w.late(t, nth(2, `DROP SCHEMA IF EXISTS "`+acmesShadow+`"`, func() { // the first makes room
@@ -146,6 +149,7 @@ func TestWhoRebuiltAPartLateDropsNothingOfAnother(t *testing.T) {
 
 // The other one applies to the part what came since.
 func TestWhoRebuiltAPartLateReplacesNothing(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	late := w.late(t, nth(1, "UPDATE quarantine SET paused = true", func() {
 		w.exec(t, stealLease, acmesShadow)
@@ -161,6 +165,7 @@ func TestWhoRebuiltAPartLateReplacesNothing(t *testing.T) {
 
 // The other one goes on with the part, which the late one has put in place.
 func TestWhoRebuiltAPartLateStopsNobody(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	moved := 0
 	goesOn := nth(1, "DELETE FROM checkpoints", func() { w.passed(t, "names_2", w.rename(t, acme, "while it is replaced")) })
@@ -185,6 +190,7 @@ func TestWhoRebuiltAPartLateStopsNobody(t *testing.T) {
 // The other one has the client paused to replace its part once more: a late one that ended that, having
 // replaced the part or given up, would break the other one's rebuild off.
 func TestWhoRebuiltAPartLateResumesNobody(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	late := w.late(t, nth(1, "DELETE FROM quarantine WHERE projection = $1 AND client = $2 AND paused", func() { w.exec(t, stealLease, acmesShadow) }))
 	if err := late.RebuildClient(t.Context(), names{}, acme, nil); !errors.Is(err, projector.ErrRebuilding) {
@@ -197,6 +203,7 @@ func TestWhoRebuiltAPartLateResumesNobody(t *testing.T) {
 
 // The other one goes on with the tables, and applies what came since.
 func TestWhoRebuiltAModelLateReplacesNothing(t *testing.T) {
+	t.Parallel()
 	w, stop := spoilt(t)
 	stop()
 	late := w.late(t, nth(1, `DROP SCHEMA IF EXISTS "names_2" CASCADE`, func() {
@@ -212,6 +219,7 @@ func TestWhoRebuiltAModelLateReplacesNothing(t *testing.T) {
 }
 
 func TestWhoRebuiltAModelLateMakesNoKey(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.enrol(t, 0, 3)
 	m := roll{keyed: func([]string, bool) {}}
@@ -229,6 +237,7 @@ func TestWhoRebuiltAModelLateMakesNoKey(t *testing.T) {
 
 // The log was restored since the rebuild began.
 func TestWhoBeginsARebuildAgainLateSetsNobodyBack(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "x")
 	w.exec(t, `INSERT INTO checkpoints (name, epoch, position, event_id, events, lease_epoch) VALUES ('names_2_rebuild', 'another log', position_text(1), 'evt_x', 1, 0)`)
@@ -249,6 +258,7 @@ func TestWhoBeginsARebuildAgainLateSetsNobodyBack(t *testing.T) {
 
 // The other one has brought the rebuild to its end.
 func TestARebuildThatHasEndedStaysEnded(t *testing.T) {
+	t.Parallel()
 	for name, ends := range map[string]string{"which worked": "UPDATE public.rebuilds SET phase = 'done'", "which failed": "UPDATE public.rebuilds SET phase = CASE"} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := spoilt(t)
@@ -283,6 +293,7 @@ func TestARebuildThatHasEndedStaysEnded(t *testing.T) {
 
 // Another has the place of the late one, for the state of another client.
 func TestThrowAwayTablesAreOfOneLeaseAlone(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	models := []projector.ReadModel{names{}}
 	err := w.late(t, func(string) {}).Scratch(t.Context(), models, func(ctx context.Context, mine string) error {
@@ -303,6 +314,7 @@ func TestThrowAwayTablesAreOfOneLeaseAlone(t *testing.T) {
 }
 
 func TestThrowAwayTablesThatAreSlowToGoFailNothing(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	reading, err := w.pool.Begin(t.Context()) // and so in the way of who drops them
 	if err != nil {

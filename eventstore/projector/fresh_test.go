@@ -23,6 +23,7 @@ import (
 )
 
 func TestReadersSeeWhatWasAcknowledgedBefore(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, "warm"))
@@ -61,6 +62,7 @@ func TestReadersSeeWhatWasAcknowledgedBefore(t *testing.T) {
 }
 
 func TestAReadWaitsForTheHeadAsOfItsFirstTry(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		// The model is always one event behind a head that never stands still.
 		tries := 0
@@ -77,6 +79,7 @@ func TestAReadWaitsForTheHeadAsOfItsFirstTry(t *testing.T) {
 
 // What a read costs is not paid at each look.
 func TestAReadThatWaitsReadsNothingBeforeTheModelIsThere(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	reads := 0
 	read := func(ctx context.Context) error {
@@ -100,6 +103,7 @@ func TestAReadThatWaitsReadsNothingBeforeTheModelIsThere(t *testing.T) {
 }
 
 func TestAReaderThatDoesNotWaitSaysHowTo(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		reader := projector.Reader{Of: names{}, Progress: projector.NewProgress(nil, slog.New(slog.DiscardHandler)), AtOnce: true}
 		looks, began := 0, time.Now()
@@ -121,6 +125,7 @@ func TestAReaderThatDoesNotWaitSaysHowTo(t *testing.T) {
 }
 
 func TestAReaderThatIsAskedAgainGivesUpAfterTwoSecondsInAll(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		reader := projector.Reader{Of: names{}, Progress: projector.NewProgress(nil, slog.New(slog.DiscardHandler)), AtOnce: true}
 		began := time.Now()
@@ -136,6 +141,7 @@ func TestAReaderThatIsAskedAgainGivesUpAfterTwoSecondsInAll(t *testing.T) {
 func position(n int) eventstore.Position { return eventstore.Position(fmt.Sprintf("%016x", n)) }
 
 func TestAReadGivesUpAfterTwoSeconds(t *testing.T) {
+	t.Parallel()
 	missing := &pgconn.PgError{Code: "42P01"}
 	for name, c := range map[string]struct {
 		at       projector.At
@@ -172,6 +178,7 @@ func TestAReadGivesUpAfterTwoSeconds(t *testing.T) {
 }
 
 func TestAReadersOwnErrorComesBack(t *testing.T) {
+	t.Parallel()
 	reader := projector.Reader{Of: names{}, Progress: projector.NewProgress(nil, slog.New(slog.DiscardHandler))}
 	err := reader.Read(t.Context(), false, func(context.Context) (projector.At, error) { return projector.At{}, errTest })
 	if !errors.Is(err, errTest) {
@@ -188,6 +195,7 @@ func TestAReadersOwnErrorComesBack(t *testing.T) {
 }
 
 func TestReadersOfAnotherProcessAreWoken(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	elsewhere := projector.NewProgress(w.pool, slog.New(slog.DiscardHandler))
 	background(t, func(ctx context.Context) error { elsewhere.Run(ctx); return nil })
@@ -210,6 +218,7 @@ func TestReadersOfAnotherProcessAreWoken(t *testing.T) {
 }
 
 func TestProgressIsHeardAgainAfterALostConnection(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
 	listening := func() bool {
@@ -226,6 +235,7 @@ func TestProgressIsHeardAgainAfterALostConnection(t *testing.T) {
 }
 
 func TestWhoIsHeldHoldsNobodyElseBack(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, "before"))
@@ -246,6 +256,7 @@ func TestWhoIsHeldHoldsNobodyElseBack(t *testing.T) {
 }
 
 func TestALargeBatchThatSomebodyWaitsForTakesNoTurn(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, numbered("renaming", 200)...)
 	r := w.runner("a")
@@ -258,6 +269,7 @@ func TestALargeBatchThatSomebodyWaitsForTakesNoTurn(t *testing.T) {
 }
 
 func TestALargeBatchThatSomebodyWaitsForInAnotherProcessTakesNoTurn(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	elsewhere := projector.NewProgress(w.pool, slog.New(slog.DiscardHandler))
 	background(t, func(ctx context.Context) error { elsewhere.Run(ctx); return nil })
@@ -272,6 +284,7 @@ func TestALargeBatchThatSomebodyWaitsForInAnotherProcessTakesNoTurn(t *testing.T
 }
 
 func TestFewLargeEventsTakeATurn(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	at := w.rename(t, acme, slices.Repeat([]string{strings.Repeat("x", 200<<10)}, 8)...)
 	r, turn := w.runner("a"), make(chan struct{})
@@ -287,6 +300,7 @@ func TestFewLargeEventsTakeATurn(t *testing.T) {
 }
 
 func TestNamesAreFitForSQL(t *testing.T) {
+	t.Parallel()
 	if got := projector.ID(names{}); got != "names_2" {
 		t.Errorf("id %q", got)
 	}

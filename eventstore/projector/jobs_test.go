@@ -12,6 +12,7 @@ import (
 // TestWhatSomebodyElseRebuildsIsAskedForNowAndThen has an operator's tool rebuild
 // the same part.
 func TestWhatSomebodyElseRebuildsIsAskedForNowAndThen(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	const theirs = `
 INSERT INTO leases (name, holder, epoch, expires_at) VALUES ('names_2_cli_acme', 'a tool', 1, clock_timestamp() + interval '1 minute')`
@@ -47,6 +48,7 @@ INSERT INTO leases (name, holder, epoch, expires_at) VALUES ('names_2_cli_acme',
 
 // Whatever is rebuilt fails here, for want of read models: what counts is the order.
 func TestTheRebuildsOfOneClientDelayThoseOfAnotherByOne(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	const ask = `INSERT INTO rebuilds (id, client, model, requested_by) SELECT $1 || n, $1, 'model ' || n, '' FROM generate_series(1, $2) n`
 	const due = `INSERT INTO jobs (client, kind) VALUES ($1, 'rebuilds')`

@@ -69,6 +69,7 @@ func (w *fixture) enrol(t *testing.T, from, to int) {
 const withKeys = `SELECT count(*) FROM pg_index WHERE indrelid = to_regclass('roll_1.roll') AND indisvalid`
 
 func TestAKeyIsMadeOnceItIsLookedInto(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.enrol(t, 0, 350)
 	w.rename(t, "cli_7", "x", "y")
@@ -107,6 +108,7 @@ func TestAKeyIsMadeOnceItIsLookedInto(t *testing.T) {
 }
 
 func TestAKeyThatNothingLooksIntoIsMadeLast(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.enrol(t, 0, 350)
 	early := false
@@ -130,6 +132,7 @@ func (m longRoll) Options() projector.Options {
 
 // TestIndexesAreMadeOverAsManyConnectionsAsThereAre has as many indexes made at once.
 func TestIndexesAreMadeOverAsManyConnectionsAsThereAre(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.enrol(t, 0, 3)
 	config := w.pool.Config()
@@ -149,6 +152,7 @@ func TestIndexesAreMadeOverAsManyConnectionsAsThereAre(t *testing.T) {
 }
 
 func TestAVacuumThatDoesNotGiveWayIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.enrol(t, 0, 10)
 	m := roll{keyed: func([]string, bool) {}}
@@ -179,6 +183,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '
 const selectRoll = `SELECT 'roll_1.roll'::regclass::oid::bigint`
 
 func TestAnIndexThatIsNewIsMadeForTablesThatStand(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.enrol(t, 0, 3)
 	m := roll{keyed: func([]string, bool) {}}
@@ -215,6 +220,7 @@ func (things) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error { retu
 
 // A client has 20,000, and each of as many others one.
 func TestSomeOfALargeClientAmongManySmallOnesAreFoundByTheirIDs(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "Acme")
 	for _, before := range []string{``, `ALTER TABLE things_1.things ALTER COLUMN client RESET (n_distinct)`} { // of a release before

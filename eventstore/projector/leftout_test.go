@@ -38,6 +38,7 @@ func (w *fixture) leftOut(t *testing.T, projectionID string) (all []projector.Le
 }
 
 func TestAnEventThatCannotBeAppliedIsLeftOut(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	var logged syncBuffer
 	live := w.lenient("live", 0)
@@ -101,6 +102,7 @@ func TestAnEventThatCannotBeAppliedIsLeftOut(t *testing.T) {
 }
 
 func TestAClientOfWhichTooManyEventsAreLeftOutStops(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	broken := names{before: always("bad", func() error { return errTest })}
 	background(t, func(ctx context.Context) error { return w.lenient("live", 2).Run(ctx, broken) })
@@ -124,6 +126,7 @@ type faithful struct{ names }
 func (faithful) Options() projector.Options { return projector.Options{Gapless: true} }
 
 func TestAProjectionWithoutGapsStopsAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	broken := faithful{names{before: always("bad", func() error { return errTest })}}
 	background(t, func(ctx context.Context) error { return w.lenient("live", 0).Run(ctx, broken) })
@@ -137,6 +140,7 @@ func TestAProjectionWithoutGapsStopsAtOnce(t *testing.T) {
 // TestWhatWasLeftOutIsResumed while everybody goes on, the client included, and
 // after a crash at every commit on the way.
 func TestWhatWasLeftOutIsResumed(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	if _, err := w.pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
 		t.Fatal(err)
@@ -170,6 +174,7 @@ func TestWhatWasLeftOutIsResumed(t *testing.T) {
 }
 
 func TestThrowAwayTablesLackWhatTheLiveOnesLack(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.lenient("live", 0).Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, "good", "forbidden", "better"))

@@ -18,6 +18,7 @@ import (
 )
 
 func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	registry := prometheus.NewRegistry()
 	runner := w.runner("a")
@@ -33,6 +34,7 @@ func TestMetricsTellWhoLeadsWhatWasAppliedAndWhoStopped(t *testing.T) {
 }
 
 func TestWhatWasRefusedIsToldByTheLeaderAlone(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	registry := prometheus.NewRegistry()
 	runner := w.runner("a")
@@ -47,6 +49,7 @@ func TestWhatWasRefusedIsToldByTheLeaderAlone(t *testing.T) {
 
 // Where it is gone who led, a sum of no series at all would be compared with nothing.
 func TestWhoStandsByTellsThatItDoesNotLead(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	last := w.rename(t, acme, "good")
 	background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, names{}) })
@@ -61,6 +64,7 @@ func TestWhoStandsByTellsThatItDoesNotLead(t *testing.T) {
 // A policy that stopped is told to be until its event was handled, whoever does so: two that take
 // turns at what neither can handle are stopped all the time.
 func TestAPolicyIsToldToBeStoppedUntilAnyProcessHasHandledTheEvent(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "good", "bad")
 	registry := prometheus.NewRegistry()
@@ -80,6 +84,7 @@ func TestAPolicyIsToldToBeStoppedUntilAnyProcessHasHandledTheEvent(t *testing.T)
 }
 
 func TestAPolicyIsToldToBeStoppedUntilItIsSkipped(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "bad")
 	registry := prometheus.NewRegistry()
@@ -109,6 +114,7 @@ func stoppedOf(t *testing.T, registry *prometheus.Registry) (stopped float64) {
 }
 
 func TestAClockThatIsAheadHidesNoLag(t *testing.T) {
+	t.Parallel()
 	registry := prometheus.NewRegistry()
 	metrics, now := projector.NewMetrics(registry), time.Now()
 	at := func(d time.Duration) (r eventstore.Record) {
@@ -143,6 +149,7 @@ func wantMetrics(t *testing.T, registry *prometheus.Registry, want map[string]fl
 }
 
 func TestMetricsNameNoClient(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	registry := prometheus.NewRegistry()
 	builder := w.builder()
@@ -164,6 +171,7 @@ func TestMetricsNameNoClient(t *testing.T) {
 }
 
 func TestTheGaugeOfWhatWasLeftOutFollowsAResumeElsewhere(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	if _, err := w.pool.Exec(t.Context(), `CREATE TABLE public.ledger (n bigint GENERATED ALWAYS AS IDENTITY, client text NOT NULL, name text NOT NULL)`); err != nil {
 		t.Fatal(err)
@@ -194,6 +202,7 @@ func TestTheGaugeOfWhatWasLeftOutFollowsAResumeElsewhere(t *testing.T) {
 
 // Some 30 followers of a process try a few times a second while the database is away.
 func TestThatALeaseIsOutOfReachIsToldNowAndThen(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	away, err := postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{})
 	if err != nil {

@@ -44,6 +44,7 @@ func (w *fixture) wrong(t *testing.T, client id.Client) int {
 // TestAPartIsRebuiltWhileAllGoOn has both clients write and read what they
 // have just written, the one that is rebuilt as well as the other.
 func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	stop := make(chan struct{})
 	var all sync.WaitGroup
@@ -96,6 +97,7 @@ func TestAPartIsRebuiltWhileAllGoOn(t *testing.T) {
 
 // A client rebuilds its parts as often as it asks: whoever leads then gives way, which is no trouble.
 func TestThatALeaderGivesWayToARebuildIsNoWarning(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	var logged syncBuffer
 	r := w.builder()
@@ -127,6 +129,7 @@ func (w *fixture) tidy(t *testing.T) {
 
 // TestAPartIsReplacedAfterACrash crashes at every commit on the way.
 func TestAPartIsReplacedAfterACrash(t *testing.T) {
+	t.Parallel()
 	w, stop := spoilt(t)
 	w.rename(t, acme, numbered("more", 900)...)
 	stop() // the part is ahead of the live model, which stands still for now
@@ -202,6 +205,7 @@ func (*crashing) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData
 // TestRebuildingAPartLiftsAQuarantine also where the event that caused it
 // still cannot be applied: then the client stays where it is.
 func TestRebuildingAPartLiftsAQuarantine(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	broken := names{before: always("bad", func() error { return errTest })}
 	stop := background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, broken) })
@@ -227,6 +231,7 @@ func TestRebuildingAPartLiftsAQuarantine(t *testing.T) {
 // TestAFailedRebuildHoldsNobody makes it impossible to replace the part of a
 // client, and then to let the client go as well.
 func TestAFailedRebuildHoldsNobody(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	refuse := func(table string) {
 		t.Helper()
@@ -275,6 +280,7 @@ func (w *fixture) hinder(t *testing.T) (waiting func() bool, release func()) {
 }
 
 func TestARebuildThatIsBrokenOffHoldsNobody(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	waiting, release := w.hinder(t)
 	ctx, breakOff := context.WithCancel(t.Context())
@@ -358,6 +364,7 @@ func (w *fixture) through(t *testing.T, g *gate) *pgxpool.Pool {
 
 // TestARebuildWaitsForADatabaseThatIsAway has the lease end while it is.
 func TestARebuildWaitsForADatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	waiting, release := w.hinder(t)
 	way := &gate{}
@@ -387,6 +394,7 @@ func TestARebuildWaitsForADatabaseThatIsAway(t *testing.T) {
 // TestARebuildThatTheDatabaseBrokeOffHoldsNobody has it go away once more while the client is
 // resumed.
 func TestARebuildThatTheDatabaseBrokeOffHoldsNobody(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	waiting, release := w.hinder(t)
 	way := &gate{}
@@ -456,6 +464,7 @@ func (r *renewing) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 }
 
 func TestALeaseIsProlongedWhileAVerifyEnds(t *testing.T) {
+	t.Parallel()
 	w, stop := spoilt(t)
 	stop()
 	tracer := &renewing{renewed: make(chan struct{})}
@@ -476,6 +485,7 @@ func TestALeaseIsProlongedWhileAVerifyEnds(t *testing.T) {
 
 // No later run would go on with what it has built.
 func TestAVerifyThatIsBrokenOffLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	w, stop := spoilt(t)
 	stop()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -490,6 +500,7 @@ func TestAVerifyThatIsBrokenOffLeavesNothingBehind(t *testing.T) {
 // TestAModelIsComparedOnceNoPartIsBeingReplaced has a client's part lack what came
 // while it is paused.
 func TestAModelIsComparedOnceNoPartIsBeingReplaced(t *testing.T) {
+	t.Parallel()
 	w, stop := spoilt(t)
 	stop()
 	if err := w.builder().Rebuild(t.Context(), names{}, nil); err != nil {
@@ -528,6 +539,7 @@ func TestAModelIsComparedOnceNoPartIsBeingReplaced(t *testing.T) {
 // TestAPartIsBuiltFromAStoreThatCannotTellClientsApart passes everything over
 // that is not the client's.
 func TestAPartIsBuiltFromAStoreThatCannotTellClientsApart(t *testing.T) {
+	t.Parallel()
 	w, _ := spoilt(t)
 	r := w.runner("a")
 	log := *w.log
@@ -553,6 +565,7 @@ func (shared) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
 }
 
 func TestASharedModelHasNoParts(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	if err := w.runner("a").RebuildClient(t.Context(), names{}, acme, nil); err == nil {
 		t.Error("a part of what was never built is rebuilt")

@@ -18,6 +18,7 @@ import (
 )
 
 func TestARebuildSwapsUnderReadersAndWriters(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, bolt, numbered("bolt", 1500)...))
@@ -90,6 +91,7 @@ func TestARebuildSwapsUnderReadersAndWriters(t *testing.T) {
 }
 
 func TestTheLiveModelGoesOnUntilARebuildHasCaughtUp(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, bolt, "before"))
@@ -114,6 +116,7 @@ func TestTheLiveModelGoesOnUntilARebuildHasCaughtUp(t *testing.T) {
 
 // Plans that were made while the tables were small are made anew.
 func TestTheTablesOfARebuildAreAnalyzedAsTheyGrow(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, numbered("acme", 3000)...)
 	analyzed := false
@@ -130,6 +133,7 @@ func TestTheTablesOfARebuildAreAnalyzedAsTheyGrow(t *testing.T) {
 }
 
 func TestTheTablesOfALiveModelAreAnalyzedAsTheyGrow(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, numbered("acme", 2500)...))
@@ -139,6 +143,7 @@ func TestTheTablesOfALiveModelAreAnalyzedAsTheyGrow(t *testing.T) {
 }
 
 func TestARebuildGoesOnWhereItWasBrokenOff(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	stop := background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, acme, numbered("acme", 2500)...))
@@ -167,6 +172,7 @@ func TestARebuildGoesOnWhereItWasBrokenOff(t *testing.T) {
 }
 
 func TestARebuildTakesFewEventsAtOnceWhereTheyAreLarge(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	long := strings.Repeat("x", 200<<10)
 	w.rename(t, acme, slices.Repeat([]string{long}, 50)...)
@@ -185,6 +191,7 @@ func TestARebuildTakesFewEventsAtOnceWhereTheyAreLarge(t *testing.T) {
 }
 
 func TestARebuildGivesQuarantinedClientsAnotherChance(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	broken := names{before: always("bad", func() error { return errTest })}
 	stop := background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, broken) })
@@ -210,6 +217,7 @@ func TestARebuildGivesQuarantinedClientsAnotherChance(t *testing.T) {
 }
 
 func TestOneRebuildAtATime(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "x")
 	var second error
@@ -224,6 +232,7 @@ func TestOneRebuildAtATime(t *testing.T) {
 // TestWhoCatchesUpTakesALostLeaseAgain loses it as a machine does that is too
 // busy to prolong it.
 func TestWhoCatchesUpTakesALostLeaseAgain(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "x")
 	tries := 0

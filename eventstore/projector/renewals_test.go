@@ -18,6 +18,7 @@ import (
 // TestLeasesOfAProcessAreRenewedTogether has twenty leases last for twice their length: the row of
 // one is locked meanwhile, and another one is taken.
 func TestLeasesOfAProcessAreRenewedTogether(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	var together, alone atomic.Int64
 	config := w.pool.Config()

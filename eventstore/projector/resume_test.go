@@ -76,6 +76,7 @@ func (w *fixture) noted(t *testing.T, client id.Client, want ...string) {
 
 // TestAQuarantinedClientIsResumed while everybody goes on, the client included.
 func TestAQuarantinedClientIsResumed(t *testing.T) {
+	t.Parallel()
 	w, named := stuck(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, ledger{}) })
 	other := newFixtureOn(w.pool, w.log.Store)
@@ -112,6 +113,7 @@ func TestAQuarantinedClientIsResumed(t *testing.T) {
 // TestAResumedClientStopsAgain at the same event, or a later one, where the
 // release cannot apply that either.
 func TestAResumedClientStopsAgain(t *testing.T) {
+	t.Parallel()
 	w, named := stuck(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, ledger{}) })
 	if err := w.builder().Resume(t.Context(), ledger{cannot: "bad"}, acme); err == nil || !strings.Contains(err.Error(), errTest.Error()) {
@@ -134,6 +136,7 @@ func TestAResumedClientStopsAgain(t *testing.T) {
 
 // TestAClientIsResumedAfterACrash crashes at every commit on the way.
 func TestAClientIsResumedAfterACrash(t *testing.T) {
+	t.Parallel()
 	w, named := stuck(t)
 	reached := w.crashes(t, func(r *projector.Runner) error { return r.Resume(t.Context(), ledger{}, acme) })
 	if t.Logf("crashed %d times", reached); reached < 4 {
@@ -148,6 +151,7 @@ func TestAClientIsResumedAfterACrash(t *testing.T) {
 }
 
 func TestAReadModelIsRebuiltInsteadOfResumed(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	if err := w.runner("a").Resume(t.Context(), names{}, acme); err == nil || !strings.Contains(err.Error(), "rebuil") {
 		t.Errorf("got %v", err)
@@ -206,6 +210,7 @@ func slowed(t *testing.T) *fixture {
 }
 
 func TestASlowClientIsResumedWhereItIs(t *testing.T) {
+	t.Parallel()
 	w := slowed(t)
 	if err := w.builder().Resume(t.Context(), unevenLedger{}, acme); err != nil {
 		t.Fatal(err)
@@ -220,6 +225,7 @@ func TestASlowClientIsResumedWhereItIs(t *testing.T) {
 }
 
 func TestASlowClientThatHasLeftNothingOutIsNotResumed(t *testing.T) {
+	t.Parallel()
 	w := slowed(t)
 	if _, err := w.pool.Exec(t.Context(), `DELETE FROM left_out`); err != nil {
 		t.Fatal(err)
@@ -233,6 +239,7 @@ func TestASlowClientThatHasLeftNothingOutIsNotResumed(t *testing.T) {
 }
 
 func TestWhatIsSkippedIsSkippedOfSlowClientsToo(t *testing.T) {
+	t.Parallel()
 	w := slowed(t)
 	if err := w.runner("a").Skip(t.Context(), "ledger"); err != nil {
 		t.Fatal(err)
@@ -244,6 +251,7 @@ func TestWhatIsSkippedIsSkippedOfSlowClientsToo(t *testing.T) {
 
 // A log that was restored may lack what a client has stopped at, or hold another event there.
 func TestWhoStoppedAtWhatARestoredLogLacksGoesOnOnceItIsSkipped(t *testing.T) {
+	t.Parallel()
 	for name, since := range map[string][]string{"beyond the end": nil, "another event": {"else", "more"}} {
 		t.Run(name, func(t *testing.T) {
 			pool := pgtest.New(t)

@@ -30,6 +30,7 @@ func killSelf(ctx context.Context, tx pgx.Tx) error {
 }
 
 func TestABatchAndItsCheckpointAreOne(t *testing.T) {
+	t.Parallel()
 	for name, p := range map[string]names{
 		"nothing goes wrong":                      {},
 		"the connection dies before the writes":   {before: onceAt("acme 7", killSelf)},
@@ -56,6 +57,7 @@ func TestABatchAndItsCheckpointAreOne(t *testing.T) {
 }
 
 func TestManyRunnersThatComeAndGoApplyEachEventOnce(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	stopWriting := make(chan struct{})
 	var last eventstore.Position
@@ -87,6 +89,7 @@ func TestManyRunnersThatComeAndGoApplyEachEventOnce(t *testing.T) {
 
 // A server that lost commits may have given another holder the same epoch.
 func TestALeaseOfTheSameEpochThatIsAnothersIsNotRenewed(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	lost := make(chan struct{})
 	var once sync.Once
@@ -112,6 +115,7 @@ func TestALeaseOfTheSameEpochThatIsAnothersIsNotRenewed(t *testing.T) {
 
 // Whoever led died as the server's clock was set back by hours.
 func TestALeaseOfAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	if _, err := w.pool.Exec(t.Context(), `INSERT INTO leases (name, holder, epoch, expires_at)
 		VALUES ('names_2', 'dead', 7, clock_timestamp() + interval '3 hours')`); err != nil {
@@ -126,6 +130,7 @@ func TestALeaseOfAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
 
 // TestADumpOfAServiceServesNobody has a lease that a dump took along, and nobody renews.
 func TestADumpOfAServiceServesNobody(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	if _, err := w.pool.Exec(t.Context(), `INSERT INTO leases (name, holder, epoch, expires_at)
 		VALUES ('names_2', 'dumped', 7, clock_timestamp() + interval '500 milliseconds')`); err != nil {
@@ -142,6 +147,7 @@ func TestADumpOfAServiceServesNobody(t *testing.T) {
 }
 
 func TestAPausedLeaderCannotWriteLate(t *testing.T) {
+	t.Parallel()
 	for name, afterWrites := range map[string]bool{"before its writes": false, "with its writes open": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
@@ -185,6 +191,7 @@ func TestAPausedLeaderCannotWriteLate(t *testing.T) {
 }
 
 func TestADeadLeadersLeaseRunsOut(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	if _, err := w.pool.Exec(t.Context(), `INSERT INTO leases (name, holder, epoch, expires_at)
 		VALUES ('names_2', 'dead', 41, clock_timestamp() + interval '700 ms')`); err != nil {
@@ -202,6 +209,7 @@ func TestADeadLeadersLeaseRunsOut(t *testing.T) {
 }
 
 func TestWhoStopsWhileItWaitsForALeaseWarnsOfNothing(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	var logged syncBuffer
 	runner := w.runner("a")
@@ -219,6 +227,7 @@ func TestWhoStopsWhileItWaitsForALeaseWarnsOfNothing(t *testing.T) {
 }
 
 func TestWhoLosesTheLeaseOftenLeadsAgainAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, names{}) })
 	w.passed(t, "names_2", w.rename(t, bolt, "first"))
@@ -235,6 +244,7 @@ func TestWhoLosesTheLeaseOftenLeadsAgainAtOnce(t *testing.T) {
 }
 
 func TestALeaseIsNotTakenBeforeItEnds(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	lead := func(name string) {
 		r := w.runner(name)
@@ -258,6 +268,7 @@ func TestALeaseIsNotTakenBeforeItEnds(t *testing.T) {
 }
 
 func TestARestoredLogIsRefused(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	original := newFixtureOn(pool, memstore.New("epoch"))
 	last := original.rename(t, acme, "one", "two", "three")
@@ -295,6 +306,7 @@ func TestARestoredLogIsRefused(t *testing.T) {
 const panicType, panicData = "client.settings_changed", `{"client_id":"cli_acme","settings":null}`
 
 func TestAPoisonEventStopsOneClient(t *testing.T) {
+	t.Parallel()
 	renaming := func(name string) []byte {
 		data, _ := json.Marshal(map[string]any{"client_id": acme, "name": name})
 		return data
@@ -372,6 +384,7 @@ func always(name string, do func() error) func(context.Context, pgx.Tx, []events
 }
 
 func TestABatchThatTakesTooLongIsAppliedInParts(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	runner := w.runner("a")
 	runner.Batch = 300 * time.Millisecond
@@ -393,6 +406,7 @@ func TestABatchThatTakesTooLongIsAppliedInParts(t *testing.T) {
 }
 
 func TestAnEventThatTakesLongIsGivenMoreTime(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	runner := w.runner("a")
 	runner.Batch = 200 * time.Millisecond
@@ -414,6 +428,7 @@ func TestAnEventThatTakesLongIsGivenMoreTime(t *testing.T) {
 }
 
 func TestADeploymentsTroubleQuarantinesNobody(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	var logged syncBuffer
 	runner := w.runner("a")
@@ -439,6 +454,7 @@ func TestADeploymentsTroubleQuarantinesNobody(t *testing.T) {
 }
 
 func TestAnUnknownVersionEndsLeadershipOnly(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	before := w.rename(t, acme, "known")
 	w.append(t, acme, "client.renamed", 99, []byte(`{}`))
@@ -492,6 +508,7 @@ type choosy struct{ counter }
 func (choosy) Wants(eventType string) bool { return eventType == "client.signed_up" }
 
 func TestWhatAProjectionDoesNotWantIsPassedOverUnread(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "one")
 	var seen []eventstore.Position
@@ -527,6 +544,7 @@ func (s neverCaughtUp) Next(ctx context.Context, limit int) (eventstore.Batch, e
 }
 
 func TestWhatIsWrittenWithoutEndIsGathered(t *testing.T) {
+	t.Parallel()
 	const batches = 6
 	store := memstore.New("log")
 	w := newFixtureOn(pgtest.New(t), store)
@@ -562,6 +580,7 @@ func (c counted) Apply(context.Context, pgx.Tx, []eventstore.Recorded) error {
 }
 
 func TestSkipGoesOnFromTheEndOfTheLog(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	var seen []eventstore.Position
 	old := newFixtureOn(pool, memstore.New("old"))
@@ -610,6 +629,7 @@ func TestSkipGoesOnFromTheEndOfTheLog(t *testing.T) {
 }
 
 func TestHeadsBeyondARestoredLogAreLowered(t *testing.T) {
+	t.Parallel()
 	for way, work := range map[string]func(*projector.Runner) error{
 		"rebuild": func(r *projector.Runner) error { return r.Rebuild(t.Context(), names{}, nil) },
 		"skip":    func(r *projector.Runner) error { return r.Skip(t.Context(), "counter") },
@@ -637,6 +657,7 @@ func TestHeadsBeyondARestoredLogAreLowered(t *testing.T) {
 }
 
 func TestWhoIsPromptGathersBehindAnImportAlone(t *testing.T) {
+	t.Parallel()
 	const moment = 5 * time.Millisecond
 	for _, n := range []int{1, 8, 500} {
 		if p := projector.Patience(true, true, n); p > moment {

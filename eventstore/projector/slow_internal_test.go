@@ -12,6 +12,7 @@ import (
 // Of a client and its sandboxes one has a slice in each round, in turn; who has nothing to
 // apply costs none.
 func TestAClientAndItsSandboxesHaveOneSlice(t *testing.T) {
+	t.Parallel()
 	source := id.Random(rand.Reader)
 	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
 	s := &slowClients{all: map[id.Client]*slowClient{}, rests: map[string]int{}}
@@ -45,6 +46,7 @@ func TestAClientAndItsSandboxesHaveOneSlice(t *testing.T) {
 // A client whose slices are long, however few events they hold, has as much time as another with all its
 // sandboxes, and all of it where the other has nothing to apply.
 func TestAClientOfLongSlicesHasNoMoreThanItsShare(t *testing.T) {
+	t.Parallel()
 	source := id.Random(rand.Reader)
 	long, short := id.Next[id.Client](source), id.Next[id.Client](source)
 	s := &slowClients{all: map[id.Client]*slowClient{}, rests: map[string]int{}}
@@ -79,6 +81,7 @@ func TestAClientOfLongSlicesHasNoMoreThanItsShare(t *testing.T) {
 // What a slice costs is told by its steps: where an event takes 12,000, or 31,000, the next one
 // holds as many as make 30 to 60 ms, and the client is slow for as long as they do.
 func TestASliceIsAsLongAsItsStepsAllow(t *testing.T) {
+	t.Parallel()
 	for _, each := range []int{0, 12_000, 31_000, BatchSteps, 5 * BatchSteps} {
 		c := &slowClient{limit: firstSlice}
 		now := time.Now()

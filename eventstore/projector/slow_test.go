@@ -61,6 +61,7 @@ func (w *fixture) returned(t *testing.T) {
 }
 
 func TestASlowClientHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	begun, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -119,6 +120,7 @@ func (m measured) ApplyClient(ctx context.Context, tx pgx.Tx, log *eventstore.Lo
 // How long a slice is to be is told by those before it, of which there is none for the first, and whose events
 // may have taken less.
 func TestASliceThatTakesTooLongIsBrokenOff(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	model := measured{longest: new(atomic.Int64)}
 	w.rename(t, acme, numbered("slow", 16)...)
@@ -139,6 +141,7 @@ func TestASliceThatTakesTooLongIsBrokenOff(t *testing.T) {
 
 // TestSlowClientsSurviveCrashes crashes at every commit on the way.
 func TestSlowClientsSurviveCrashes(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	for _, client := range []id.Client{acme, bolt, "cli_c", "cli_d", acme, bolt} {
 		w.rename(t, client, "fast", "slow 1", "slow 2")
@@ -171,6 +174,7 @@ func TestSlowClientsSurviveCrashes(t *testing.T) {
 }
 
 func TestASlowClientIsRebuiltAndVerified(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.hurried(w.runner("live")).Run(ctx, uneven{}) })
 	w.passed(t, "names_2", w.rename(t, acme, "slow at first"))
@@ -208,6 +212,7 @@ func TestASlowClientIsRebuiltAndVerified(t *testing.T) {
 
 // Whoever led the model may have ended with a client that was slow, and with events to come.
 func TestAVerifyGoesOnWithWhatNobodyLeads(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	begun := make(chan struct{})
 	var once sync.Once
@@ -235,6 +240,7 @@ func TestAVerifyGoesOnWithWhatNobodyLeads(t *testing.T) {
 
 // TestARebuildThatFailsLeavesASlowClientToItsLeader: what has paused it is not the rebuild.
 func TestARebuildThatFailsLeavesASlowClientToItsLeader(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	background(t, func(ctx context.Context) error { return w.runner("live").Run(ctx, uneven{}) })
 	w.passed(t, "names_2", w.rename(t, acme, "slow 1", "slow 2"))
@@ -254,6 +260,7 @@ func TestARebuildThatFailsLeavesASlowClientToItsLeader(t *testing.T) {
 }
 
 func TestASlowClientStopsAlone(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	model := uneven{names: names{before: always("bad", func() error { return errTest })}}
 	registry := prometheus.NewRegistry()

@@ -11,6 +11,7 @@ import (
 
 // One that only answers requests has no lease.
 func TestAServiceIsSeenByItsConnectionsToo(t *testing.T) {
+	t.Parallel()
 	pool := pgtest.New(t)
 	for name, want := range map[string]bool{projector.ToolName: false, postgres.DefaultName: true} {
 		conn, err := postgres.Connect(t.Context(), pool.Config().ConnString(), name)

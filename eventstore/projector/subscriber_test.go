@@ -60,6 +60,7 @@ func nameOf(t *testing.T, m *message.Message) (name string) {
 }
 
 func TestTheNextMessageWaitsForTheAnswerToTheLast(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	want := numbered("acme", 250)
 	w.rename(t, acme, want...)
@@ -87,6 +88,7 @@ func TestTheNextMessageWaitsForTheAnswerToTheLast(t *testing.T) {
 }
 
 func TestWhatWasHandledButNotAcknowledgedComesAgain(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "one", "two", "three")
 	first := &projector.Subscriber{Runner: w.runner("a")}
@@ -112,6 +114,7 @@ func TestWhatWasHandledButNotAcknowledgedComesAgain(t *testing.T) {
 
 // TestAPolicyGoesBackToWhereItsCheckpointIs has a failover lose the last commits.
 func TestAPolicyGoesBackToWhereItsCheckpointIs(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	kept, err := w.log.Store.At(t.Context(), w.rename(t, acme, "kept"))
 	if err != nil {
@@ -135,6 +138,7 @@ func TestAPolicyGoesBackToWhereItsCheckpointIs(t *testing.T) {
 }
 
 func TestWhatKeepsFailingStopsLoudlyAndSkipsNothing(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "bad", "after")
 	var logged syncBuffer
@@ -167,6 +171,7 @@ func TestWhatKeepsFailingStopsLoudlyAndSkipsNothing(t *testing.T) {
 
 // A policy that fails or panics says why at each try, and where it stops.
 func TestWhyAPolicyFailsIsToldBesideItsEvent(t *testing.T) {
+	t.Parallel()
 	for why, handle := range map[string]func(context.Context, eventstore.Recorded) error{
 		"the keys are away":     func(context.Context, eventstore.Recorded) error { return errors.New("the keys are away") },
 		"panic: no such member": func(context.Context, eventstore.Recorded) error { panic("no such member") },
@@ -195,6 +200,7 @@ func TestWhyAPolicyFailsIsToldBesideItsEvent(t *testing.T) {
 }
 
 func TestAnUnreadableEventIsNotSkippedByAPolicy(t *testing.T) {
+	t.Parallel()
 	for eventType, data := range map[string]string{"client.renamed": `{"name": 7`, panicType: panicData} {
 		t.Run(eventType, func(t *testing.T) {
 			w := newFixture(t)
@@ -218,6 +224,7 @@ func TestAnUnreadableEventIsNotSkippedByAPolicy(t *testing.T) {
 }
 
 func TestOnlyWhatAPolicyWantsIsSent(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	w.rename(t, acme, "one", "two")
 	w.rename(t, bolt, "three")
@@ -232,6 +239,7 @@ func TestOnlyWhatAPolicyWantsIsSent(t *testing.T) {
 }
 
 func TestWhatAPolicyPassesOverIsSavedTogether(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	last := w.rename(t, acme, numbered("acme", 250)...)
 	if _, err := w.pool.Exec(t.Context(), `
@@ -248,6 +256,7 @@ func TestWhatAPolicyPassesOverIsSavedTogether(t *testing.T) {
 }
 
 func TestARouterOfTwoProcessesHandlesEachEventOnce(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	var mu sync.Mutex
 	var handled []eventstore.Position

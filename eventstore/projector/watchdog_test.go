@@ -11,6 +11,7 @@ import (
 )
 
 func TestAProjectionThatStandsStillIsFound(t *testing.T) {
+	t.Parallel()
 	w := newFixture(t)
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	watch := &projector.Watchdog{Pool: w.pool, Projections: []projector.Projection{names{}}, Now: func() time.Time { return now }}
