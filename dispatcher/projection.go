@@ -3,7 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +38,7 @@ func (d *Dispatcher) Options() projector.Options { return projector.Options{Prom
 // and each subscription that is active at that place of the log and wants it.
 // tx also holds the checkpoint, so each event is applied once.
 func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) error {
-	_, err := d.apply(ctx, tx, batch, math.MaxInt, func(int) error { return nil })
+	_, err := d.apply(ctx, tx, batch, false, func(int) error { return nil })
 	return err
 }
 
@@ -48,21 +48,20 @@ func (d *Dispatcher) Apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 const stepsOfDelivery = 1_000
 
 // ApplyTogether implements [projector.PerClient]: of one round of reads, those clients that
-// can have no more deliveries than others may wait for.
+// can have no more deliveries than others may wait for, and whose filters are kept.
 func (d *Dispatcher) ApplyTogether(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded) (rest []eventstore.Recorded, err error) {
-	return d.apply(ctx, tx, batch, projector.BatchSteps/stepsOfDelivery, func(int) error { return nil })
+	return d.apply(ctx, tx, batch, true, func(int) error { return nil })
 }
 
 // ApplyClient implements [projector.PerClient]: a client with many subscriptions and many
 // events keeps nobody else's deliveries waiting.
 func (d *Dispatcher) ApplyClient(ctx context.Context, tx pgx.Tx, _ *eventstore.Log, _ id.Client, batch []eventstore.Recorded, spend projector.Spend) error {
-	_, err := d.apply(ctx, tx, batch, math.MaxInt, spend)
+	_, err := d.apply(ctx, tx, batch, false, spend)
 	return err
 }
 
-// apply is Apply of those clients that can have at most so many deliveries each; the events
-// of others are the rest.
-func (d *Dispatcher) apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded, most int, spend projector.Spend) (rest []eventstore.Recorded, err error) {
+// apply is Apply of all clients, or of those that go together; the events of others are the rest.
+func (d *Dispatcher) apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Recorded, together bool, spend projector.Spend) (rest []eventstore.Recorded, err error) {
 	clients := concerned(batch)
 	if len(clients) == 0 {
 		return nil, nil
@@ -71,7 +70,10 @@ func (d *Dispatcher) apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 	if err != nil {
 		return nil, err
 	}
-	beyond := b.beyond(batch, most)
+	var beyond map[id.Client]bool
+	if together {
+		beyond = b.beyond(batch)
+	}
 	for _, rec := range batch {
 		if beyond[rec.Client] {
 			rest = append(rest, rec)
@@ -85,7 +87,7 @@ func (d *Dispatcher) apply(ctx context.Context, tx pgx.Tx, batch []eventstore.Re
 			continue
 		}
 		before := len(b.rows)
-		leftOut, err := b.enqueue(rec, public)
+		leftOut, err := b.enqueue(rec, public, spend)
 		if err != nil {
 			return nil, err
 		}
@@ -223,20 +225,25 @@ func (d *Dispatcher) loadEnqueuing(ctx context.Context, tx pgx.Tx, clients []id.
 	return b, nil
 }
 
-// beyond are the clients whose events and subscriptions may make more deliveries than most.
-func (b *enqueuing) beyond(batch []eventstore.Recorded, most int) map[id.Client]bool {
-	events, subscriptions := map[id.Client]int{}, map[id.Client]int{}
+// beyond are the clients whose events and subscriptions may make more deliveries than others may wait
+// for, or have filters parsed: a tenant may have more of these than are kept, and each takes some 10 ms.
+func (b *enqueuing) beyond(batch []eventstore.Recorded) map[id.Client]bool {
+	events, subscriptions, parses := map[id.Client]int{}, map[id.Client]int{}, map[id.Client]bool{}
 	for _, rec := range batch {
 		if _, public := rec.Event.(event.Public); public {
 			events[rec.Client]++
 		}
-		if _, subscribed := rec.Event.(event.WebhookSubscribed); subscribed {
+		switch e := rec.Event.(type) {
+		case event.WebhookSubscribed:
 			subscriptions[rec.Client]++
+		case event.WebhookControlsSet:
+			parses[rec.Client] = parses[rec.Client] || !b.filters.kept(e.Filter)
 		}
 	}
 	beyond := map[id.Client]bool{}
 	for client, n := range events {
-		beyond[client] = n*(len(b.byClient[client])+subscriptions[client]) > most
+		beyond[client] = n*(len(b.byClient[client])+subscriptions[client])*stepsOfDelivery > projector.BatchSteps || parses[client] ||
+			slices.ContainsFunc(b.byClient[client], func(e *endpoint) bool { return e.State == active && !b.filters.kept(e.Controls.Filter) })
 	}
 	return beyond
 }
@@ -309,8 +316,9 @@ func (b *enqueuing) follow(rec eventstore.Recorded) bool {
 	return true
 }
 
-// enqueue adds the deliveries of a public event, and says how many filters left one out.
-func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) (leftOut int, err error) {
+// enqueue adds the deliveries of a public event, and says how many filters left one out. It spends
+// what it takes to parse these.
+func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public, spend projector.Spend) (leftOut int, err error) {
 	var body []byte
 	var facts *rule.Facts
 	var trace string
@@ -336,7 +344,11 @@ func (b *enqueuing) enqueue(rec eventstore.Recorded, public event.Public) (leftO
 					return leftOut, err
 				}
 			}
-			if !b.filters.names(e.Controls.Filter, facts) {
+			var named bool
+			if named, err = b.filters.names(e.Controls.Filter, facts, spend); err != nil {
+				return leftOut, err
+			}
+			if !named {
 				e.Filtered++
 				leftOut++
 				continue

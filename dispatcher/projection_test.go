@@ -14,6 +14,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/domain/rule"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/testkit"
@@ -231,14 +232,62 @@ func TestManyDeliveriesOfOneClientKeepNoOtherWaiting(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if spent <= projector.BatchSteps || spent != hooks*events*stepsOfDelivery {
-		t.Errorf("%d steps spent, which is not for %d deliveries, or may be spent while others wait", spent, hooks*events)
+	if filter := testkit.Must(rule.Parse("data.score > 1", rule.Events))(t); spent <= projector.BatchSteps || spent != hooks*events*stepsOfDelivery+filter.Size()*parseSteps {
+		t.Errorf("%d steps spent, which is not for %d deliveries and a filter, or may be spent while others wait", spent, hooks*events)
 	}
 	errSlow := errors.New("slow")
 	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error {
 		return r.ApplyClient(t.Context(), tx, nil, greedy, rest, func(int) error { return errSlow })
 	}); !errors.Is(err, errSlow) {
 		t.Errorf("a client that spends too much is applied: %v", err)
+	}
+}
+
+// TestFiltersThatAreParsedKeepNoOtherWaiting: to parse a filter takes longer than to queue a delivery, and
+// a tenant with sandboxes may have more of them than are kept.
+func TestFiltersThatAreParsedKeepNoOtherWaiting(t *testing.T) {
+	r := newFixture(t, Config{})
+	greedy, other := r.client(), r.client()
+	webhook, subscribed := r.subscribe(greedy, "http://a.example", "")
+	_, others := r.subscribe(other, "http://b.example", "")
+	filtered := func(filter string) eventstore.Recorded {
+		return r.recorded(greedy, event.WebhookControlsSet{Webhook: webhook, EndpointControls: event.EndpointControls{Filter: filter}})
+	}
+	r.apply(subscribed, others, filtered("data.score > 1"))
+	together := func(batch ...eventstore.Recorded) (rest []eventstore.Recorded) {
+		err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) (err error) {
+			rest, err = r.ApplyTogether(t.Context(), tx, batch)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rest
+	}
+	alone := func(batch []eventstore.Recorded, spend projector.Spend) error {
+		return pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error {
+			return r.ApplyClient(t.Context(), tx, nil, greedy, batch, spend)
+		})
+	}
+	rest := together(r.match(greedy), r.match(other))
+	if n := r.count(`SELECT count(*) FROM dispatch_queue`); len(rest) != 1 || n != 1 {
+		t.Fatalf("%d events are applied by themselves, and %d deliveries are queued", len(rest), n)
+	}
+	spent := 0
+	err := alone(rest, func(steps int) error { spent += steps; return nil })
+	if size := testkit.Must(rule.Parse("data.score > 1", rule.Events))(t).Size(); err != nil || spent != size*parseSteps+stepsOfDelivery {
+		t.Errorf("%d steps spent, on a filter of %d bytes: %v", spent, size, err)
+	}
+	if rest := together(r.match(greedy)); len(rest) != 0 {
+		t.Error("the events of a client whose filters are kept are applied by themselves")
+	}
+	rest = together(filtered("data.score > 2"), r.match(greedy))
+	if len(rest) != 2 {
+		t.Errorf("%d events are applied by themselves where a filter is new", len(rest))
+	}
+	errSlow := errors.New("slow")
+	if err := alone(rest, func(int) error { return errSlow }); !errors.Is(err, errSlow) {
+		t.Errorf("a client whose filter takes too much is applied: %v", err)
 	}
 }
 
