@@ -334,6 +334,38 @@ func TestAFailedLookupIsNobodysFault(t *testing.T) {
 	}
 }
 
+// Where attempts cannot be counted, a password could be guessed at without end.
+func TestWhatCannotBeCountedIsNotTried(t *testing.T) {
+	s := newService(t)
+	ctx, cancel := context.WithCancel(from(t, "192.0.2.1"))
+	cancel()
+	if err := s.endpoints.check(ctx, s.account, subjectOf(s.account), "wrong horse"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a wrong password: %v", err)
+	}
+	_, err := s.endpoints.LogIn(ctx, httpapi.LogInRequestObject{Body: &httpapi.TokenRequest{Email: &s.account.Email, Password: password}})
+	if !errors.Is(err, context.Canceled) || s.lookups != 0 {
+		t.Errorf("after %d lookups: %v", s.lookups, err)
+	}
+}
+
+// Members who are not there wait each for itself, as those do who are.
+func TestGuessingAtNobodySlowsDownNobodyElse(t *testing.T) {
+	s := newService(t)
+	client := string(s.account.Client)
+	for n := range 12 { // ten are free, the eleventh opens the pause
+		member := "nobody"
+		if n == 11 {
+			member = "nobody else"
+		}
+		_, err := s.endpoints.LogIn(from(t, "192.0.2.1"), httpapi.LogInRequestObject{
+			Body: &httpapi.TokenRequest{ClientID: &client, UserID: &member, Password: password},
+		})
+		if !hasKind(err, fault.Unauthenticated) {
+			t.Errorf("%s: %v", member, err)
+		}
+	}
+}
+
 func TestBothFormsLogIn(t *testing.T) {
 	s := newService(t)
 	client, member := string(s.account.Client), string(s.account.Member)
