@@ -144,7 +144,7 @@ func (k *Keyring) signer(alg jose.SignatureAlgorithm) (*signingKey, error) {
 	var active, next *signingKey
 	for _, key := range k.loaded() {
 		switch {
-		case key.alg != alg || !key.publishedAt(now):
+		case key.alg != alg:
 		case key.activatesAt.After(now):
 			if next == nil || key.activatesAt.Before(next.activatesAt) {
 				next = key
