@@ -261,17 +261,20 @@ func (p *page) campaign() error {
 	for range decimals(one.Currency) {
 		unit *= 10
 	}
-	total := 0.0
+	total := came.SpentMinor // less what the series tells: it leaves out the oldest of many intervals
+	for _, i := range came.Series {
+		total -= i.SpentMinor
+	}
 	for _, i := range came.Series {
 		label := i.Start.In(zoneOf(p.r)).Format(layout)
 		shown.Labels, spent.Labels = append(shown.Labels, label), append(spent.Labels, label)
 		for n, v := range []int64{i.Impressions, i.Clicks, i.Conversions} {
 			shown.Series[n].Values = append(shown.Series[n].Values, float64(v))
 		}
-		total += float64(i.SpentMinor) / unit
-		spent.Series[0].Values = append(spent.Series[0].Values, total)
+		total += i.SpentMinor
+		spent.Series[0].Values = append(spent.Series[0].Values, float64(total)/unit)
 	}
-	spent.Series = append(spent.Series, evenPace(one, came.Series, interval, unit, now)...)
+	spent.Series = append(spent.Series, evenPace(one, came.Series, interval, unit, now.In(zoneOf(p.r)))...)
 	shown.Description = say("campaign.impressions_clicks_conversions", number(came.Impressions), number(came.Clicks), number(came.Conversions))
 	spent.Title = say("campaign.spent_so_far_by", interval)
 	spent.Description = say("campaign.of", money(came.SpentMinor, one.Currency), money(one.BudgetMinor, one.Currency))
@@ -299,19 +302,21 @@ func over(c *kindred.Campaign, now time.Time) bool {
 	return c.EndsAt != nil && !c.EndsAt.After(now) && slices.Contains([]kindred.CampaignStatus{kindred.CampaignStatusDraft, kindred.CampaignStatusScheduled, kindred.CampaignStatusPaused}, c.Status)
 }
 
-// evenPace is what an even pace has spent by the end of each interval, as far as it has
-// come; none where the campaign has no end.
+// evenPace is what an even pace has spent by the end of each interval in the zone of now, as
+// far as it has come; none where the campaign has no end.
 func evenPace(c *kindred.Campaign, intervals []kindred.AnalyticsInterval, interval string, unit float64, now time.Time) []chart.Series {
 	if c.StartedAt == nil || c.EndsAt == nil || !c.EndsAt.After(*c.StartedAt) {
 		return nil
 	}
 	line := chart.Series{Name: say("campaign.even_pace")}
 	for i, at := range intervals {
-		end := now
-		if i+1 < len(intervals) {
+		start := at.Start.In(now.Location())
+		end := map[string]time.Time{"hour": start.Add(time.Hour), "day": start.AddDate(0, 0, 1), "week": start.AddDate(0, 0, 7), "month": start.AddDate(0, 1, 0)}[interval]
+		if i+1 < len(intervals) && intervals[i+1].Start.Before(end) { // as after a day that begins at one o'clock
 			end = intervals[i+1].Start
-		} else if next := at.Start.Add(map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 30 * 24 * time.Hour}[interval]); next.Before(now) {
-			end = next
+		}
+		if end.After(now) {
+			end = now
 		}
 		share := float64(end.Sub(*c.StartedAt)) / float64(c.EndsAt.Sub(*c.StartedAt))
 		line.Values = append(line.Values, min(max(share, 0), 1)*float64(c.BudgetMinor)/unit)

@@ -844,3 +844,32 @@ func TestADayWithoutMidnightIsShown(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// A series leaves out the days on which nothing was spent, and the oldest of many: what was spent by a day holds these, and an
+// even pace is what it is at the end of that day, not of the days after it.
+func TestWhatWasSpentByADayStandsBesideAnEvenPaceByThatDay(t *testing.T) {
+	t.Parallel()
+	started := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	spent := func(day int, minor int64) kindred.AnalyticsInterval {
+		return kindred.AnalyticsInterval{Start: started.AddDate(0, 0, day-1), SpentMinor: minor}
+	}
+	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{
+		"/api/v1/campaigns/cam_1": kindred.Campaign{
+			ID: "cam_1", Currency: "EUR", BudgetMinor: 30_000, SpentMinor: 20_000, Status: kindred.CampaignStatusRunning,
+			StartedAt: &started, EndsAt: new(started.AddDate(0, 0, 30)),
+		},
+		"/api/v1/campaigns/cam_1/analytics": kindred.CampaignAnalytics{
+			Currency: "EUR", SpentMinor: 20_000, Series: []kindred.AnalyticsInterval{spent(3, 1_000), spent(4, 500), spent(20, 700)},
+		},
+	})
+	page := strings.ReplaceAll(rendered(t, pagesOf(t), world, http.MethodGet, "campaigns/cam_1", ""), "\n", "")
+	for day, want := range map[string][]string{"3 Nov": {"188.00", "30.00"}, "4 Nov": {"193.00", "40.00"}, "20 Nov": {"200.00", "200.00"}} {
+		row := "<td>" + day + "</td>"
+		for _, value := range want {
+			row += `<td class="num">` + value + "</td>"
+		}
+		if !strings.Contains(page, row) {
+			t.Errorf("the page lacks %s: %s", row, page)
+		}
+	}
+}
