@@ -25,17 +25,18 @@ func forgets(p Projection) bool {
 }
 
 // over are clients that were deleted. What was on its way then may stand behind their last
-// event, and no read model has rows of it.
-type over map[id.Client]bool
+// event, and no read model has rows of it. Each has the position of that event; Start where it
+// is only known to be passed.
+type over map[id.Client]eventstore.Position
 
 // limit: models | clients that were deleted, of which what was recorded later is passed over | {maxOver}, then none
 const maxOver = 10_000 // that is behind by moments
 
-func (o over) add(client id.Client) {
+func (o over) add(client id.Client, at eventstore.Position) {
 	if len(o) >= maxOver {
 		clear(o)
 	}
-	o[client] = true
+	o[client] = at
 }
 
 // applyForgetting applies a batch, and deletes the rows of each client at the place at
@@ -63,7 +64,7 @@ func applyForgetting(ctx context.Context, p Projection, tx pgx.Tx, log *eventsto
 		if err := forget(ctx, tx, batch[at].Client); err != nil {
 			return fmt.Errorf("delete the rows of %s: %w", batch[at].Client, err)
 		}
-		gone.add(batch[at].Client)
+		gone.add(batch[at].Client, batch[at].Position)
 		batch = batch[at+1:]
 	}
 	return nil
@@ -71,7 +72,7 @@ func applyForgetting(ctx context.Context, p Projection, tx pgx.Tx, log *eventsto
 
 // leaveOut returns a batch without what is of clients that were deleted.
 func (o over) leaveOut(batch []eventstore.Recorded) []eventstore.Recorded {
-	late := func(r eventstore.Recorded) bool { return o[r.Client] }
+	late := func(r eventstore.Recorded) bool { _, is := o[r.Client]; return is }
 	if len(o) == 0 || !slices.ContainsFunc(batch, late) {
 		return batch
 	}
@@ -143,10 +144,23 @@ func (l *leader) findDeleted(ctx context.Context, tx pgx.Tx) error {
 	rows, _ := tx.Query(ctx, allDeletions, l.projectionID) // what it fails with, its rows end with
 	var client id.Client
 	_, err := pgx.ForEachRow(rows, []any{&client}, func() error {
-		l.over.add(client)
+		l.over.add(client, eventstore.Start)
 		return nil
 	})
 	return err
+}
+
+// noteOver notes the clients whose end is behind where the live model stands, which this one takes the place
+// of: there are rows of theirs in tables of others, and more of them may be on its way.
+func (s *shadow) noteOver(ctx context.Context, tx pgx.Tx, live eventstore.Position) error {
+	for client, at := range s.over {
+		if at > live {
+			if _, err := tx.Exec(ctx, noteDeletion, client, ID(s.model)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // note has the rows of a client deleted later on.

@@ -285,3 +285,36 @@ func TestAClientIsNotedUntilItsLeaderHasPassedWhatWasOnItsWay(t *testing.T) {
 		t.Errorf("%d rows are left", n)
 	}
 }
+
+// A model that is built anew may take the place of one that has not come to a client's end yet.
+func TestARebuildThatOvertakesTheLeaderNotesWhoWasDeleted(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	testkit.Must(w.pool.Exec(t.Context(), `CREATE TABLE public.beside (client text)`))(t)
+	testkit.Must(w.pool.Exec(t.Context(), `INSERT INTO public.beside VALUES ('cli_acme')`))(t)
+	m := besides{names{}}
+	stop := background(t, func(ctx context.Context) error { return w.runner("a").Run(ctx, m) })
+	w.passed(t, projector.ID(m), w.rename(t, acme, "goes"))
+	stop()
+	w.append(t, acme, "client.deleted", 1, testkit.Must(json.Marshal(map[string]any{"client_id": acme, "parent_id": bolt}))(t))
+	if err := w.builder().Rebuild(t.Context(), m, nil); err != nil {
+		t.Fatal(err)
+	}
+	late := w.rename(t, acme, "late")
+	background(t, func(ctx context.Context) error { return w.runner("b").Run(ctx, m) })
+	w.passed(t, projector.ID(m), late)
+	testkit.Eventually(t, "the client's rows are deleted", func() bool { return w.one(t, `SELECT count(*) FROM deletions`) == 0 })
+	if n := w.one(t, `SELECT count(*) FROM names_2.renamings WHERE client = $1`, acme); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	if n := w.one(t, `SELECT count(*) FROM beside WHERE client = $1`, acme); n != 0 {
+		t.Errorf("%d rows are left in a table beside", n)
+	}
+}
+
+// besides is names, with a table beside.
+type besides struct{ names }
+
+func (besides) Options() projector.Options {
+	return projector.Options{AlsoForgets: []string{"public.beside"}}
+}

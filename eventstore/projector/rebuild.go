@@ -381,6 +381,9 @@ func (s *shadow) replaceIn(ctx context.Context, tx pgx.Tx, live lease, old check
 	if _, err := tx.Exec(ctx, moveQuarantine, s.projectionID, live.name); err != nil {
 		return err
 	}
+	if err := s.noteOver(ctx, tx, old.position); err != nil {
+		return err
+	}
 	if err := advance(ctx, tx, live, old, s.at); err != nil {
 		return err
 	}
