@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"kindred/domain/rule"
 	"kindred/testkit"
 )
@@ -309,10 +311,63 @@ func TestATextThatIsNoTimeAndNoPlaceIsNotParsed(t *testing.T) {
 		return testing.AllocsPerRun(10, func() { r.Judge(facts) })
 	}
 	want := judging(`traits.text == "x"`)
-	for _, text := range []string{`within(traits.text, "1d")`, `older(traits.text, "1d")`, `distance_km(traits.text, 52.52, 13.4) < 1`} {
-		if got := judging(text); got > want {
-			t.Errorf("%s makes %v objects, and a comparison %v", text, got, want)
+	for _, value := range []any{facts.Traits["text"], "2026-13-31T12:00:00Z", "2026-02-30T12:00:00Z", "2026-01-31T12:00:00+25:00", "POINT(a.b b.c)", "Berlin, Mitte"} {
+		facts.Traits["text"] = value
+		for _, text := range []string{`within(traits.text, "1d")`, `older(traits.text, "1d")`, `distance_km(traits.text, 52.52, 13.4) < 1`} {
+			if got := judging(text); got > want {
+				t.Errorf("of %.40q %s makes %v objects, and a comparison %v", value, text, got, want)
+			}
 		}
+	}
+}
+
+// A text is the time that Go takes it for.
+func TestATextIsTheTimeThatGoReads(t *testing.T) {
+	r := parsed(t, `within(traits.at, "1m")`, rule.Users)
+	judged := map[bool]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		part := func(name string, most, beyond int) int {
+			return rapid.SampledFrom([]int{0, 1, most - 1, most, beyond, rapid.IntRange(0, most).Draw(t, name)}).Draw(t, name+" or a bound")
+		}
+		fraction := rapid.SampledFrom([]string{"", ".", ".5", ".123456", ".123456789", ".9999999999", ".x"}).Draw(t, "fraction")
+		zone := rapid.SampledFrom([]string{"Z", "", "+", fmt.Sprintf("+%02d:%02d", part("zone", 23, 25), part("of the zone", 59, 61)), fmt.Sprintf("-%02d:%02d", part("zone", 23, 25), part("of the zone", 59, 61))}).Draw(t, "written zone")
+		text := fmt.Sprintf("%04d-%02d-%02dT%02d:%02d:%02d%s%s", part("year", 9998, 9997), part("month", 12, 13), part("day", 31, 32),
+			part("hour", 23, 24), part("minute", 59, 60), part("second", 59, 61), fraction, zone)
+		want, err := time.Parse(time.RFC3339, text)
+		if judged[err == nil]++; err != nil {
+			if got := r.Judge(&rule.Facts{Traits: map[string]any{"at": text}}); got != rule.Unknown {
+				t.Fatalf("%s is a time: %d", text, got)
+			}
+			return
+		}
+		for now, truth := range map[time.Time]rule.Truth{want: rule.True, want.Add(-1): rule.False} {
+			if got := r.Judge(&rule.Facts{Traits: map[string]any{"at": text}, Now: now}); got != truth {
+				t.Fatalf("%s is not %v: at %v it is %d", text, want, now, got)
+			}
+		}
+	})
+	if !t.Failed() && (judged[true] < 5 || judged[false] < 5) {
+		t.Errorf("the texts are of one kind: %v", judged)
+	}
+}
+
+// Times and places of a list's elements.
+func BenchmarkElements(b *testing.B) {
+	elements := strings.Repeat(`{"at": "2026-01-31T12:00:00.123456+01:00", "never": "2026-13-31T12:00:00Z", "place": {"lat": 48.1, "lon": 11.5}, "point": "POINT(11.5 48.1)"},`, 1_000)
+	facts := factsOf(b, fmt.Sprintf(`{"list": [%s]}`, strings.TrimSuffix(elements, ",")))
+	for _, text := range []string{
+		`within(x.at, "1m")`, `within(x.never, "1m")`, `x.at < timestamp("2020-01-01T00:00:00Z")`, `distance_km(x.place, 52.52, 13.4) < 1`,
+		`distance_km(x.point, 52.52, 13.4) < 1`, `distance_km(x.never, 52.52, 13.4) < 1`, `bucket("salt", 10) == 10`,
+	} {
+		r := parsed(b, `traits.list.exists(x, `+text+`)`, rule.Users)
+		b.Run(text, func(b *testing.B) {
+			steps := 0
+			for b.Loop() {
+				_, _, took := r.JudgeUntil(facts)
+				steps += took
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(steps), "ns/step")
+		})
 	}
 }
 

@@ -359,31 +359,6 @@ func older(when value, window time.Duration) value {
 	}
 }
 
-// moment reads a time: RFC 3339, or a day, which begins at midnight UTC. Go takes a comma for the point of
-// RFC 3339, T9:00 and +24:00, and neither its small letters nor a leap second, which is the next one here.
-func moment(v any) (time.Time, bool) {
-	switch v := v.(type) {
-	case time.Time:
-		return v, true
-	case string:
-		if len(v) < len(time.DateOnly) || v[4] != '-' || strings.Contains(v, ",") {
-			return time.Time{}, false // most texts are no time, and a failed parse is dear
-		}
-		if len(v) == len(time.DateOnly) {
-			at, err := time.Parse(time.DateOnly, v)
-			return at, err == nil
-		}
-		v = strings.ToUpper(v)
-		if second := len("2006-01-02T15:04:"); strings.HasPrefix(v[min(second, len(v)):], "60") {
-			before, ok := moment(v[:second] + "59" + v[second+2:])
-			return before.Add(time.Second), ok
-		}
-		at, err := time.Parse(time.RFC3339, v)
-		return at, err == nil && v[len("2006-01-02T15")] == ':' && (v[len(v)-1] == 'Z' || v[len(v)-5:] < "24" && v[len(v)-2:] < "60")
-	}
-	return time.Time{}, false
-}
-
 func distance(from traits.Point) func([]any) any {
 	return func(known []any) any {
 		if place, ok := traits.PlaceOf(known[0]); ok {
@@ -400,7 +375,10 @@ func bucket(salt string, n uint64) value {
 		if j.takes(len(salt) / 32) {
 			return nil
 		}
-		sum := sha256.Sum256([]byte(j.Client + "\x00" + salt + "\x00" + j.ID))
+		var room [128]byte // of the stack
+		text := append(append(room[:0], j.Client...), 0)
+		text = append(append(text, salt...), 0)
+		sum := sha256.Sum256(append(text, j.ID...))
 		return float64(binary.BigEndian.Uint64(sum[:8]) % n)
 	}
 }

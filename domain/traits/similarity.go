@@ -135,7 +135,7 @@ func PlaceOf(v any) (p Point, ok bool) {
 			}
 		}
 	case string:
-		for _, f := range placeFormats() {
+		for _, f := range []Format{FormatPoint, FormatLatLon} { // no text is both, and it is soon seen that one is no point
 			if lat, lon, ok := f.place(v); ok {
 				return PlaceAt(lat, lon)
 			}
