@@ -43,18 +43,17 @@ func TestADeletedClientIsOver(t *testing.T) {
 		t.Errorf("a sandbox: %v %s", err, said)
 	}
 	want[httpapi.User](t, http.StatusOK, inside.get("/api/v1/users/ext:ann"))
-	deleted := time.Now()
 	for range 2 { // it can be run again
 		if said, err := remove(string(owner.Client.ID), owner.Client.Slug); err != nil || !strings.HasSuffix(said, " is deleted, and its keys are destroyed.\n") {
 			t.Fatalf("%v %s", err, said)
 		}
 	}
+	open.wantEnded(time.Now())
 	for what, a := range map[string]account{
 		"a login": owner, "a login at another replica": p.at(second), "another member's": member, "the token of a key": p.with(key), "a login to its sandbox": inside.account,
 	} {
 		a.wantOut(what)
 	}
-	open.wantEnded(deleted)
 	for _, s := range []*service{first, second} {
 		wantProblem(t, http.StatusUnauthorized, "invalid_api_key", s.send("POST", "/auth/exchange", map[string]string{"api_key": raw}))
 		wantProblem(t, http.StatusUnauthorized, "invalid_session", s.sessionToken(session.Secret))
