@@ -209,6 +209,7 @@ func TestEachRequestHasItsClass(t *testing.T) {
 		{"GET", "/api/v1/clients/cli_1/members", nil, "reads"},
 		{"GET", "/api/v1/events", lines, "reads"},
 		{"GET", "/api/v1/events?wait=0", nil, "reads"},
+		{"GET", "/api/v1/events?wait=00", nil, "reads"},
 		{"GET", "/api/v1/events?limit=3&wait=3", nil, "none"},
 		{"GET", "/api/v1/events/stream", nil, "none"},
 		{"GET", "/metrics", nil, "none"},

@@ -240,6 +240,6 @@ func (op *operation) follows(query string) bool {
 		return op.live
 	}
 	values, err := url.ParseQuery(query)
-	wait := values.Get(queryWait)
-	return err == nil && wait != "" && wait != "0"
+	wait, _ := strconv.Atoi(values.Get(queryWait)) // what is no number is refused
+	return err == nil && wait > 0
 }
