@@ -145,6 +145,33 @@ func TestWhoChangedIsToldApartFromWhoCame(t *testing.T) {
 	}
 }
 
+// Of those who all move by .3 standard deviations, three in ten are replaced by such who have, too. Who stayed may be too few for
+// what they show to be beyond chance: they have changed all the same.
+func TestWhoStayedAndMovedHasChangedBesideNewcomers(t *testing.T) {
+	o := olderRun(t)
+	told := 0
+	for seed := range uint64(15) {
+		random := draws(1000 + seed)
+		users, newcomers, then := aged(t, o.users, 1.2), aged(t, shoppers(t, 800, draws(100+seed)), 1.2), inOrder(800)
+		for i := range users {
+			if random.Float64() < 0.3 {
+				users[i], then[i] = newcomers[i], -1
+			}
+		}
+		drifts, cuts := o.against(t, users, then, divided(t, users, o.schema, 2))
+		for i, d := range drifts {
+			for _, c := range d.Causes {
+				if told++; c.Trait != "age" || c.Origin != PeopleChanged {
+					t.Errorf("seed %d: %+v of %+v", seed, c, cuts[i].Turnover)
+				}
+			}
+		}
+	}
+	if told < 15 {
+		t.Errorf("only %d are told", told)
+	}
+}
+
 // Of a cluster that was cut otherwise, too, only what its people have changed by is told.
 func TestWhatAnotherCutAddsIsNotTold(t *testing.T) {
 	of := func(users, total int, counts ...int) Profile {

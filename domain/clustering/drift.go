@@ -192,8 +192,8 @@ func CompareCut(older, newer Profile, members Members, cut Cut, baseline Baselin
 		case CauseTrait:
 			if of, shown = same.cause(c); shown {
 				origin = PeopleChanged
-			} else {
-				of, shown = under.cause(c)
+			} else if of, shown = under.cause(c); shown && same.carries(of) {
+				origin = PeopleChanged // who stayed are fewer, so that what is beyond chance of all may not be of them
 			}
 		case CauseMembers:
 			of, shown = otherMembers(cut.Members(), baseline)
@@ -234,6 +234,13 @@ func (d Drift) Near(c Cause) bool {
 	default:
 		return slices.ContainsFunc(d.Traits, func(t TraitDrift) bool { return t.Path == c.Trait && t.near() })
 	}
+}
+
+// carries says whether a trait has moved by half of what a cause tells, or more.
+func (d Drift) carries(c Cause) bool {
+	return math.Abs(c.Effect) >= leastStay*leastMove && slices.ContainsFunc(d.Traits, func(t TraitDrift) bool {
+		return t.Path == c.Trait && t.Level == c.Level && t.Effect/c.Effect >= 0.5
+	})
 }
 
 // cause finds the cause that is the same as another.
