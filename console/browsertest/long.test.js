@@ -52,3 +52,23 @@ test("on paper the golden pages say all: rules, whole samples and names, and not
   await browser.close();
   assert.deepEqual(wrong, []);
 });
+
+test("in forced colours a chip that is chosen can be read, and a bar shows how far it is", async () => {
+  const browser = await chromium(), page = await opened(browser);
+  await page.emulateMedia({ forcedColors: "active" });
+  await page.goto("http://golden.test/campaign.html");
+  const [chip, rail] = await page.evaluate(() => [".chip", ".rail a"].map((of) => {
+    const { color, backgroundColor } = getComputedStyle(document.querySelector(`${of}[aria-current]`));
+    return { color, backgroundColor };
+  }));
+  assert.deepEqual(chip, rail);
+  assert.notEqual(chip.color, chip.backgroundColor);
+  await page.goto("http://golden.test/import.html");
+  const seen = [];
+  for (const value of [0, 0.5, 1]) {
+    await page.locator("progress").evaluate((bar, value) => { bar.value = value; }, value);
+    seen.push((await page.locator("progress").screenshot()).toString("base64"));
+  }
+  assert.equal(new Set(seen).size, seen.length);
+  await browser.close();
+});
