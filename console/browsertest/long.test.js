@@ -72,3 +72,33 @@ test("in forced colours a chip that is chosen can be read, and a bar shows how f
   assert.equal(new Set(seen).size, seen.length);
   await browser.close();
 });
+
+test("at four times the size no word of a heading is broken, no sum, and no day of a table", async () => {
+  const browser = await chromium(), page = await opened(browser), wrong = [];
+  await page.setViewportSize({ width: 320, height: 256 });
+  for (const name of ["overview.html", "campaign.html", "webhook.html", "traits.html"]) {
+    await page.goto(`http://golden.test/${name}`);
+    wrong.push(...await fits(page), ...await page.evaluate((name) => {
+      for (const folded of document.querySelectorAll("details")) folded.open = true;
+      const lines = (node, from, to) => {
+        const range = document.createRange();
+        range.setStart(node, from);
+        range.setEnd(node, to);
+        return new Set(Array.from(range.getClientRects(), ({ top }) => top)).size;
+      };
+      const broken = (e) => {
+        const walker = document.createTreeWalker(e, NodeFilter.SHOW_TEXT);
+        for (let node; (node = walker.nextNode());) for (const { 0: word, index } of node.data.matchAll(/\S+/g)) if (lines(node, index, index + word.length) > 1) return true;
+        return false;
+      };
+      const all = (selector) => Array.from(document.querySelectorAll(selector));
+      return [
+        ...all("main .card > h2").filter(broken),
+        ...all(".c3 .figure").filter((e) => e.offsetHeight > 1.5 * parseFloat(getComputedStyle(e).lineHeight)),
+        ...all(".card details tbody tr > :first-child").filter((e) => /^\d+ [A-Z][a-z]{2}$/.test(e.innerText) && e.offsetHeight > 50),
+      ].map((e) => `${name}: ${e.innerText}`);
+    }, name));
+  }
+  await browser.close();
+  assert.deepEqual(wrong, []);
+});

@@ -251,7 +251,7 @@ func (b *builder) close(w Words, d Data, x func(i int) float64) template.HTML {
 	}
 	all.add("</tr></thead><tbody>")
 	for i, label := range d.Labels {
-		all.add("<tr><td>%s</td>", label)
+		all.add(`<tr><th scope="row">%s</th>`, label)
 		for _, s := range d.Series {
 			all.add(`<td class="num">%s</td>`, figure(s.Values[i], d.Places))
 		}
