@@ -840,7 +840,7 @@ func TestADayWithoutMidnightIsShown(t *testing.T) {
 	w := httptest.NewRecorder()
 	pagesOf(t).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, world)))
 	text := w.Body.String()
-	if !strings.Contains(text, "5.17") || !strings.Contains(text, `<td>6 Sep</td><td class="num">3</td>`) || strings.Count(text, "<td>5 Sep</td>") != 1 {
+	if !strings.Contains(text, "5.17") || !strings.Contains(text, `<th scope="row">6 Sep</th><td class="num">3</td>`) || strings.Count(text, `<th scope="row">5 Sep</th>`) != 1 {
 		t.Errorf("%s", text)
 	}
 }
