@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kindred/backoff"
@@ -376,4 +378,19 @@ func TestDeliveriesAreNotedOnADayThatNobodyExpected(t *testing.T) {
 	}
 	close(arrived)
 	r.ended("delivered", 1)
+}
+
+// A database may be away for hours: the log says so now and then, however often it is tried.
+func TestADatabaseThatIsAwayDoesNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		w := newWorker(&Dispatcher{Logger: slog.New(noticing{slog.DiscardHandler, func(string) { told++ }})}, Config{})
+		for began := time.Now(); time.Since(began) < time.Minute; {
+			w.trouble(t.Context(), errors.New("away"))
+		}
+		if told < 2 || told > 3 {
+			t.Errorf("told %d times in a minute", told)
+		}
+	})
 }

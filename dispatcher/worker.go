@@ -29,6 +29,8 @@ const (
 	pauseAfterTrouble = time.Second
 	// putBackTold is the least time between two lines of the log about deliveries that are put back.
 	putBackTold = time.Second
+	// troubleTold is the same of lines that the queue cannot be reached: a database may be away for hours.
+	troubleTold = 30 * time.Second
 
 	// limit: deliveries | outcomes of one statement | {maxOutcomes}; all that can be in flight may wait
 	maxOutcomes = 512
@@ -56,6 +58,7 @@ type worker struct {
 
 	putBacks atomic.Int64 // since the log told of them
 	telling  rate.Sometimes
+	missing  rate.Sometimes
 }
 
 func newWorker(d *Dispatcher, c Config) *worker {
@@ -71,6 +74,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		look:       make(chan struct{}, 1),
 		wake:       make(chan struct{}, 1),
 		telling:    rate.Sometimes{First: 1, Interval: putBackTold},
+		missing:    rate.Sometimes{First: 1, Interval: troubleTold},
 	}
 	w.rereads = &coalesce.Coalescer[claim, claim]{
 		Most: rereadAtOnce, Waiting: c.FirstAttempts + c.Retries, Timeout: dbTimeout,
@@ -142,9 +146,9 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// trouble is the database's: it is logged, and the next try waits.
+// trouble is the database's: it is logged now and then, and the next try waits.
 func (w *worker) trouble(ctx context.Context, err error) {
-	w.Logger.ErrorContext(ctx, "webhook queue cannot be reached", "error", err)
+	w.missing.Do(func() { w.Logger.ErrorContext(ctx, "webhook queue cannot be reached", "error", err) })
 	_ = backoff.Sleep(ctx, pauseAfterTrouble) // the caller looks at ctx
 }
 

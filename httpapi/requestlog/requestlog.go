@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/time/rate"
 
 	"kindred/domain/id"
 	"kindred/httpapi"
@@ -40,6 +41,7 @@ const (
 	writeEvery    = time.Second
 	writeWithin   = 10 * time.Second
 	maintainEvery = time.Hour
+	troubleEvery  = 30 * time.Second // lines of the log that it fails, each second, as long as the database is away
 )
 
 // Log is the table request_log. [Log.Run] must run beside it.
@@ -97,6 +99,7 @@ func (l *Log) Note(a httpapi.Answered) {
 // retention.
 func (l *Log) Run(ctx context.Context) {
 	var maintained time.Time
+	seldom := rate.Sometimes{First: 1, Interval: troubleEvery}
 	tick := time.NewTicker(writeEvery)
 	defer tick.Stop()
 	for {
@@ -104,13 +107,13 @@ func (l *Log) Run(ctx context.Context) {
 			if err := l.maintain(ctx); err == nil {
 				maintained = l.Now()
 			} else if ctx.Err() == nil {
-				l.Logger.WarnContext(ctx, "log of requests not maintained", "error", err)
+				seldom.Do(func() { l.Logger.WarnContext(ctx, "log of requests not maintained", "error", err) })
 			}
 		}
 		select {
 		case <-tick.C:
 			if err := l.write(ctx); err != nil && ctx.Err() == nil {
-				l.Logger.WarnContext(ctx, "requests not listed", "error", err)
+				seldom.Do(func() { l.Logger.WarnContext(ctx, "requests not listed", "error", err) })
 			}
 		case <-ctx.Done():
 			if err := l.write(context.WithoutCancel(ctx)); err != nil {

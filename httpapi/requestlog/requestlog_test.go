@@ -1,11 +1,14 @@
 package requestlog_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -230,6 +233,26 @@ func TestWhatCannotBeWrittenIsCounted(t *testing.T) {
 	if n, err := l.Omitted(t.Context(), acme); err != nil || n != 15 || len(found) != 1 {
 		t.Errorf("%d are omitted, %d are listed, %v; want 15 and 1", n, len(found), err)
 	}
+}
+
+// A database may be away for hours: the log says so now and then.
+func TestADatabaseThatIsAwayDoesNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	gone := testkit.Must(pgxpool.New(t.Context(), "postgres://127.0.0.1:1/"))(t)
+	gone.Close()
+	synctest.Test(t, func(t *testing.T) {
+		var told bytes.Buffer
+		l := &requestlog.Log{Pool: gone, Now: time.Now, Logger: slog.New(slog.NewTextHandler(&told, nil))}
+		ctx, stop := context.WithCancel(t.Context())
+		go l.Run(ctx)
+		time.Sleep(time.Minute + time.Second/2) // of the bubble
+		synctest.Wait()
+		stop()
+		synctest.Wait()
+		if n := strings.Count(told.String(), "\n"); n < 2 || n > 4 {
+			t.Errorf("%d lines in a minute:\n%s", n, told.String())
+		}
+	})
 }
 
 // What it takes a request to be noted.
