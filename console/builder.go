@@ -23,7 +23,9 @@ func comparisons() []comparison {
 		{"under", say("builder.is_under")},
 		{"has", say("builder.holds")},
 		{"within", say("builder.is_within_the_last")},
+		{"older", say("builder.is_longer_ago_than")},
 		{"there", say("builder.is_there")},
+		{"missing", say("builder.is_missing")},
 	}
 }
 
@@ -74,7 +76,7 @@ func (p *page) build(action, back string, schema *kindred.TraitSchema) (b builde
 		if l.Keys, err = p.dotted(l.Trait); err != nil {
 			return b, "", err
 		}
-		parts = append(parts, l.rule(known[l.Trait].Type))
+		parts = append(parts, l.rule(known[l.Trait]))
 	}
 	if p.refused.Field("built") != "" {
 		return b, "", nil
@@ -94,8 +96,10 @@ func (l line) unlike(t kindred.Trait) string {
 	}
 	ordered := l.Comparison == "over" || l.Comparison == "under"
 	switch {
-	case l.Comparison == "there":
-	case l.Comparison == "within":
+	case l.Comparison == "there" || l.Comparison == "missing":
+	case t.Type == kindred.TraitTypeGeo:
+		return say("builder.is_a_place", l.Trait, reference(strings.Split(l.Trait, ".")))
+	case l.Comparison == "within" || l.Comparison == "older":
 		if kind == kindred.TraitTypeNumber || kind == kindred.TraitTypeBool || kind == kindred.TraitTypeSet {
 			return say("builder.holds_no_times", l.Trait)
 		}
@@ -160,14 +164,14 @@ func reference(keys []string) string {
 }
 
 // rule is a line as a rule.
-func (l line) rule(kind kindred.TraitType) string {
-	keys := l.Keys
+func (l line) rule(t kindred.Trait) string {
+	keys, kind := l.Keys, t.Type
 	if keys == nil {
 		keys = strings.Split(l.Trait, ".")
 	}
 	at := reference(keys)
 	text, number := quoted(l.Value), withoutCommas(l.Value)
-	if len(strings.TrimLeft(number, "-")) > 18 && !strings.Contains(number, ".") {
+	if len(strings.TrimLeft(number, "-")) > 18 && !strings.ContainsAny(number, ".eE") {
 		number += ".0" // as rules take whole numbers of more digits
 	}
 	value := text
@@ -189,7 +193,7 @@ func (l line) rule(kind kindred.TraitType) string {
 	case "under":
 		return at + " < " + value
 	case "has":
-		if kind == kindred.TraitTypeCategory {
+		if kind == kindred.TraitTypeCategory || kind == kindred.TraitTypeSet && t.Format != nil {
 			return at + ".contains(" + text + ")" // nothing is in what is one text
 		}
 		if either {
@@ -198,8 +202,12 @@ func (l line) rule(kind kindred.TraitType) string {
 		return value + " in " + at
 	case "within":
 		return "within(" + at + ", " + text + ")" // a span, such as 30d
+	case "older":
+		return "older(" + at + ", " + text + ")"
 	case "there":
 		return "has(" + at + ")"
+	case "missing":
+		return "!has(" + at + ")"
 	}
 	if either {
 		return at + " in [" + text + ", " + number + "]"
@@ -227,8 +235,8 @@ func isNumber(text string) bool {
 	return beyond == nil && plainNumber.MatchString(withoutCommas(text))
 }
 
-// plainNumber is how numbers are written in rules.
-var plainNumber = regexp.MustCompile(`^-?\d+(\.\d+)?$`)
+// plainNumber is how numbers are written in rules; large ones are shown as 1e+21.
+var plainNumber = regexp.MustCompile(`^-?\d+(\.\d+)?([eE][+-]?\d+)?$`)
 
 var plainName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 

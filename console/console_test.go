@@ -179,6 +179,9 @@ func TestARuleIsBuiltOfLines(t *testing.T) {
 		{line{Trait: "new", Comparison: "over", Value: "30"}, "", `traits.new > 30`},
 		{line{Trait: "seen", Comparison: "within", Value: "30d"}, kindred.TraitTypeDate, `within(traits.seen, "30d")`},
 		{line{Trait: "seen", Comparison: "within", Value: "30"}, kindred.TraitTypeNumber, `within(traits.seen, "30")`},
+		{line{Trait: "seen", Comparison: "older", Value: "30d"}, kindred.TraitTypeDate, `older(traits.seen, "30d")`},
+		{line{Trait: "phone", Comparison: "missing", Value: ""}, "", `!has(traits.phone)`},
+		{line{Trait: "stars", Comparison: "over", Value: "1e+21"}, kindred.TraitTypeNumber, `traits.stars > 1e+21`},
 		{line{Trait: "plan", Comparison: "has", Value: "pro"}, kindred.TraitTypeCategory, `traits.plan.contains("pro")`},
 		{line{Trait: "zip", Comparison: "is", Value: "1200"}, kindred.TraitTypeCategory, `traits.zip in ["1200", 1200]`},
 		{line{Trait: "zip", Comparison: "not", Value: "1200"}, kindred.TraitTypeCategory, `!(traits.zip in ["1200", 1200])`},
@@ -203,9 +206,13 @@ func TestARuleIsBuiltOfLines(t *testing.T) {
 		{line{Trait: "id", Value: "-123456789012345678"}, kindred.TraitTypeNumber, `traits.id == -123456789012345678`},
 		{line{Trait: "id", Value: "12345678901234567890"}, kindred.TraitTypeNumber, `traits.id == 12345678901234567890.0`},
 	} {
-		if got := c.rule(c.kind); got != c.want {
+		if got := c.rule(kindred.Trait{Type: c.kind}); got != c.want {
 			t.Errorf("%v is %s, not %s", c.line, got, c.want)
 		}
+	}
+	inText := line{Trait: "speaks", Comparison: "has", Value: "fr"}
+	if got := inText.rule(kindred.Trait{Type: kindred.TraitTypeSet, Format: new("a; b")}); got != `traits.speaks.contains("fr")` {
+		t.Errorf("of a list that is written in a text, %v is %s", inText, got)
 	}
 }
 

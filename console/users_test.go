@@ -91,6 +91,8 @@ func TestABuilderSaysAtALineWhatItComparesAmiss(t *testing.T) {
 		{Path: "news", Type: kindred.TraitTypeBool},
 		{Path: "likes", Type: kindred.TraitTypeSet},
 		{Path: "born", Type: kindred.TraitTypeDate},
+		{Path: "speaks", Type: kindred.TraitTypeSet, Format: new("a; b")},
+		{Path: "home", Type: kindred.TraitTypeGeo},
 	}}
 	world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/traits": schema})
 	pages := pagesOf(t)
@@ -112,6 +114,14 @@ func TestABuilderSaysAtALineWhatItComparesAmiss(t *testing.T) {
 		{"likes", "there", "", ""},
 		{"born", "within", "30 days", "Write a span"},
 		{"born", "within", "30d", ""},
+		{"born", "older", "30 days", "Write a span"},
+		{"born", "older", "30d", ""},
+		{"age", "older", "30d", "holds no times"},
+		{"age", "over", "1e+21", ""},
+		{"age", "missing", "", ""},
+		{"home", "under", "20", "distance_km(traits.home,"},
+		{"home", "missing", "", ""},
+		{"speaks", "has", "fr", ""},
 		{"unknown", "over", "abc", ""},
 	} {
 		for _, at := range []string{"segments", "users"} {
