@@ -871,7 +871,7 @@ func TestWhatWasSpentByADayStandsBesideAnEvenPaceByThatDay(t *testing.T) {
 	})
 	page := strings.ReplaceAll(rendered(t, pagesOf(t), world, http.MethodGet, "campaigns/cam_1", ""), "\n", "")
 	for day, want := range map[string][]string{"3 Nov": {"188.00", "30.00"}, "4 Nov": {"193.00", "40.00"}, "20 Nov": {"200.00", "200.00"}} {
-		row := "<td>" + day + "</td>"
+		row := `<th scope="row">` + day + "</th>"
 		for _, value := range want {
 			row += `<td class="num">` + value + "</td>"
 		}
