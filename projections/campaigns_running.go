@@ -17,8 +17,8 @@ type Showable struct {
 	SpentMinor  int64
 	StartedAt   time.Time
 	Impressions int64 // of everybody
-	Clicks      int64
-	Unanswered  int // impressions of the user within a window that nothing came of
+	Engaged     int64 // impressions of everybody with a click or a conversion
+	Unanswered  int   // impressions of the user within a window that nothing came of
 
 	CreatedPosition eventstore.Position
 }
@@ -31,7 +31,7 @@ const MaxShowable = 500
 // An impression is capped by the newest frequency_cap ones of its window, as
 // the command does that decides.
 const showableCampaigns = `
-SELECT c.id, c.created_position, c.terms, c.spent_minor, c.started_at, c.impressions, c.clicks, coalesce(seen.unanswered, 0) AS unanswered
+SELECT c.id, c.created_position, c.terms, c.spent_minor, c.started_at, c.impressions, c.engaged, coalesce(seen.unanswered, 0) AS unanswered
 FROM campaigns c
 CROSS JOIN LATERAL (SELECT coalesce((c.terms::jsonb ->> 'frequency_cap')::int, 0) AS cap,
 	make_interval(secs => (c.terms::jsonb ->> 'frequency_window_seconds')::int) AS span, -- NULL: the campaign's life
@@ -51,7 +51,7 @@ ORDER BY c.created_position LIMIT $5`
 // Faults: building, quarantined, stale.
 func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, p readmodel.Page) ([]Showable, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, false, showableCampaigns, []any{string(user), now, since, p.Limit, string(p.After), event.MaxDrift}, func(s *Showable) []any {
-		return []any{readmodel.Text(&s.ID), readmodel.Text(&s.CreatedPosition), readmodel.Document(&s.CampaignTerms), &s.SpentMinor, &s.StartedAt, &s.Impressions, &s.Clicks, &s.Unanswered}
+		return []any{readmodel.Text(&s.ID), readmodel.Text(&s.CreatedPosition), readmodel.Document(&s.CampaignTerms), &s.SpentMinor, &s.StartedAt, &s.Impressions, &s.Engaged, &s.Unanswered}
 	})
 }
 

@@ -2,6 +2,7 @@ package projections_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/domain/ranking"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
@@ -135,6 +137,32 @@ func TestCampaignsForOthersCrowdOutNobodys(t *testing.T) {
 	w.Record(w.Acme, runs, event.ClusterFormed{ClusterState: event.ClusterState{Cluster: ours, Layer: layer, Run: of.Run, First: of, Size: 1, Distinctions: []event.Distinction{}}},
 		event.ClusteringCompleted{Run: of.Run, Layer: layer, Attempt: 1})
 	wants("in a cluster", want...)
+}
+
+// A robot that clicks one impression fifty times is one that was clicked, and who buys without a click has answered, too.
+func TestACampaignIsRankedByImpressionsThatWereAnswered(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Campaigns{})
+	user, campaign, now := id.Next[id.User](w.IDs), id.Next[id.Campaign](w.IDs), time.Now()
+	events := []event.Event{
+		event.CampaignDrafted{Campaign: campaign, CampaignTerms: event.CampaignTerms{Name: "a", BudgetMinor: 100, Currency: "EUR", Audience: "all"}},
+		event.CampaignStarted{Campaign: campaign, StartedAt: now},
+	}
+	for _, answers := range [][]string{slices.Repeat([]string{"click"}, 50), {"conversion"}, {"click", "conversion"}, nil} {
+		e := event.CampaignEngagementRecorded{Campaign: campaign, Impression: id.Next[id.Impression](w.IDs), User: user}
+		for _, e.Kind = range append([]string{"impression"}, answers...) {
+			events = append(events, e)
+		}
+	}
+	w.Record(w.Acme, "campaign-"+string(campaign), events...)
+	feed := feeds.ShownCampaigns{
+		Model: projections.Campaigns{Reader: w.Reader}, Clock: func(context.Context, id.Client) (time.Time, error) { return now, nil },
+	}
+	found := testkit.Must(feed.Running(t.Context(), w.Acme, user))(t)
+	if want := (ranking.Response{Impressions: 4, Clicks: 3}); len(found) != 1 || found[0].Response != want {
+		t.Errorf("%+v, not %+v", found, want)
+	}
 }
 
 func TestAClientWithManyDueCampaignsOrWhoseCannotBeFollowedKeepsBackNobodyElse(t *testing.T) {

@@ -54,7 +54,7 @@ func (s ShownCampaigns) Running(ctx context.Context, client id.Client, user id.U
 		}
 		running = append(running, Running{
 			Campaign: c.ID, Unanswered: c.Unanswered, Since: c.StartedAt,
-			Response: ranking.Response{Impressions: float64(c.Impressions), Clicks: float64(c.Clicks)},
+			Response: ranking.Response{Impressions: float64(c.Impressions), Clicks: float64(c.Engaged)},
 			Pace:     pacing.Probability(spending, now),
 		})
 	}
