@@ -27,6 +27,9 @@ const (
 	batch     = 1_000          // rows to a DELETE
 	// limit: models | batches of expired Idempotency-Keys that one round deletes | {maxRounds}, of {batch}
 	maxRounds = 1_000 // batches to a Prune
+	// pruneEvery is often enough for more keys than all clients can send: of a million an hour, 280
+	// a second, those of one busy client would be more, and the table would grow for ever.
+	pruneEvery = time.Minute
 )
 
 // Store is the table idempotency. [Store.Run] must run beside it: it keeps the keys
@@ -138,12 +141,12 @@ func (s *Store) Prune(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-// Run keeps the keys of requests under way, and prunes every hour, until ctx ends.
+// Run keeps the keys of requests under way, and prunes every minute, until ctx ends.
 func (s *Store) Run(ctx context.Context, log *slog.Logger) {
 	var pruning sync.WaitGroup
 	defer pruning.Wait()
 	pruning.Go(func() {
-		every(ctx, time.Hour, func() {
+		every(ctx, pruneEvery, func() {
 			if n, err := s.Prune(ctx); err != nil && ctx.Err() == nil {
 				log.WarnContext(ctx, "idempotency keys not pruned", slog.Any("error", err))
 			} else if n > 0 {

@@ -231,3 +231,11 @@ func TestOneAtATime(t *testing.T) {
 		}
 	})
 }
+
+// A client may send 2,000 a second; what a process takes in of all clients is a few thousand.
+func TestKeysAreForgottenFasterThanTheyCome(t *testing.T) {
+	t.Parallel()
+	if most := idempotency.PrunedASecond; most < 5*2_000 {
+		t.Errorf("%d keys are forgotten in a second", most)
+	}
+}
