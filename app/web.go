@@ -139,7 +139,7 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 		Log: a.Log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
 		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision,
-		Matcher:        matcher, Filter: segments.Model{Reader: reader}, Audiences: projections.Campaigns{Reader: reader},
+		Matcher:        matcher, Filter: segments.Model{Reader: reader}, Judging: reader.Judging.Do, Audiences: projections.Campaigns{Reader: reader},
 		Directory: projections.Consent{Reader: reader}, Revoked: a.revocations().Note,
 		Erasures: a.spool(), Imported: countImports(a.metrics), Keys: projections.APIKeys{Reader: reader},
 		Spends: projections.Spends{Reader: reader}, Impressions: projections.Campaigns{Reader: reader},

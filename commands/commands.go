@@ -47,8 +47,11 @@ type Commands struct {
 	LastDecision func(ctx context.Context, client id.Client) (last, version int, err error)
 	Matcher      Matcher
 	Filter       Filter
-	Audiences    Audiences
-	Directory    Directory
+	// Judging does what takes long of a client's rules, such as to read one of 4 KiB, in one of the
+	// places that clients share; nil: at once.
+	Judging   func(ctx context.Context, client id.Client, judge func() error) error
+	Audiences Audiences
+	Directory Directory
 	// Revoked makes known, before it is acknowledged, that a key or a member
 	// has lost its tokens.
 	Revoked func(ctx context.Context, client id.Client, subject string, at time.Time) error

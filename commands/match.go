@@ -255,7 +255,16 @@ func (c *Commands) among(ctx context.Context, client id.Client, asked rule.Filte
 		}
 	}
 	asked.Layer = string(within.Layer)
-	if filter, err = rule.Among(asked, within.MatchRule, bounds); filter == nil || err != nil {
+	among := func() (err error) {
+		filter, err = rule.Among(asked, within.MatchRule, bounds)
+		return err
+	}
+	if within.MatchRule == "" {
+		err = among()
+	} else {
+		err = c.judging(ctx, client, among)
+	}
+	if filter == nil || err != nil {
 		return nil, err
 	}
 	filter.Now, err = c.Log.TimeOf(ctx, client)
@@ -269,7 +278,7 @@ func (c *Commands) checkMatchRule(ctx context.Context, client id.Client, pointer
 	if text == "" {
 		return nil
 	}
-	parsed, err := rule.ParseAt(pointer, text, rule.Pairs)
+	parsed, err := c.readRule(ctx, client, pointer, text, rule.Pairs)
 	if err != nil {
 		return err
 	}
@@ -293,7 +302,12 @@ func (c *Commands) MatchRuleBreaches(ctx context.Context, client id.Client, matc
 	if err != nil {
 		return nil, err
 	}
-	return rule.MatchBreaches(matchRule, bounds)
+	var breaches []rule.Breach
+	err = c.judging(ctx, client, func() (err error) {
+		breaches, err = rule.MatchBreaches(matchRule, bounds)
+		return err
+	})
+	return breaches, err
 }
 
 // within makes sure that a user may be compared under a layer.

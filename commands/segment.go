@@ -230,13 +230,32 @@ func (c *Commands) refersOf(ctx context.Context, client id.Client, text string, 
 // parse reads a rule at a place of a request, which reads nothing beyond some bounds, and asks
 // for consent layers that are there.
 func (c *Commands) parse(ctx context.Context, client id.Client, pointer, text string, scope rule.Scope, bounds rule.Bounds) (*rule.Rule, error) {
-	parsed, err := rule.ParseWithin(pointer, text, scope, bounds)
+	parsed, err := c.readRule(ctx, client, pointer, text, scope)
+	if err == nil {
+		err = parsed.CheckAt(pointer, bounds)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return parsed, parsed.CheckLayers(pointer, func(layer string) error {
 		return c.CheckConsentLayer(ctx, client, id.ConsentLayer(layer))
 	})
+}
+
+// readRule reads a rule at a place of a request.
+func (c *Commands) readRule(ctx context.Context, client id.Client, pointer, text string, scope rule.Scope) (parsed *rule.Rule, err error) {
+	err = c.judging(ctx, client, func() (err error) {
+		parsed, err = rule.ParseAt(pointer, text, scope)
+		return err
+	})
+	return parsed, err
+}
+
+func (c *Commands) judging(ctx context.Context, client id.Client, judge func() error) error {
+	if c.Judging == nil {
+		return judge()
+	}
+	return c.Judging(ctx, client, judge)
 }
 
 // bounds are what a rule may read of a client's users, under a consent layer or none.

@@ -48,7 +48,7 @@ type Webhook struct {
 // Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, too_many_webhooks,
 // webhook_unknown.
 func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webhook, error) {
-	if err := cmp.Or(c.CheckURL(in.URL), checkFilter(in.Controls.Filter)); err != nil {
+	if err := cmp.Or(c.CheckURL(in.URL), c.checkFilter(ctx, call.Client, in.Controls.Filter)); err != nil {
 		return Webhook{}, err
 	}
 	webhook := id.Next[id.Webhook](c.ids(call, "webhook"))
@@ -89,11 +89,11 @@ func (c *Commands) stillSubscribed(ctx context.Context, client id.Client, webhoo
 }
 
 // checkFilter refuses a filter that is no rule of events; an empty one is none.
-func checkFilter(filter *string) error {
+func (c *Commands) checkFilter(ctx context.Context, client id.Client, filter *string) error {
 	if filter == nil || *filter == "" {
 		return nil
 	}
-	_, err := rule.ParseAt("/filter", *filter, rule.Events)
+	_, err := c.readRule(ctx, client, "/filter", *filter, rule.Events)
 	return err
 }
 
@@ -124,7 +124,7 @@ func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webh
 			return Webhook{}, err
 		}
 	}
-	if err := checkFilter(in.Controls.Filter); err != nil {
+	if err := c.checkFilter(ctx, call.Client, in.Controls.Filter); err != nil {
 		return Webhook{}, err
 	}
 	outcome, err := execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false, c.webhook(),

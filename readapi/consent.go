@@ -48,7 +48,12 @@ func (a *API) matchRuleBlocks(ctx context.Context, matchRule string, layer proje
 	if err != nil {
 		return nil, err
 	}
-	breaches, err := rule.MatchBreaches(matchRule, bounds)
+	client, _ := asked(ctx)
+	var breaches []rule.Breach
+	err = a.Reader.Judging.Do(ctx, client, func() (err error) {
+		breaches, err = rule.MatchBreaches(matchRule, bounds)
+		return err
+	})
 	return each(breaches, func(b rule.Breach) httpapi.SegmentBlock {
 		return httpapi.SegmentBlock{Cause: httpapi.SegmentBlockCause(b.Cause), Name: b.Name}
 	}), err

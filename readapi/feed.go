@@ -75,11 +75,20 @@ func (a *API) feedFilter(ctx context.Context, text, segment *string, within even
 			return nil, err
 		}
 	}
-	filter, err := rule.Among(wanted, within.MatchRule, bounds)
+	client, _ := asked(ctx)
+	var filter *rule.Filter
+	among := func() (err error) {
+		filter, err = rule.Among(wanted, within.MatchRule, bounds)
+		return err
+	}
+	if within.MatchRule == "" {
+		err = among()
+	} else {
+		err = a.Reader.Judging.Do(ctx, client, among)
+	}
 	if filter == nil || err != nil {
 		return nil, err
 	}
-	client, _ := asked(ctx)
 	filter.Now, _, err = a.Clock(ctx, client)
 	return filter, err
 }

@@ -97,7 +97,14 @@ func (a *API) rule(ctx context.Context, pointer, text string, scope rule.Scope, 
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := rule.ParseWithin(pointer, text, scope, bounds)
+	var parsed *rule.Rule
+	err = a.Reader.Judging.Do(ctx, client, func() (err error) {
+		parsed, err = rule.ParseAt(pointer, text, scope)
+		return err
+	})
+	if err == nil {
+		err = parsed.CheckAt(pointer, bounds)
+	}
 	if err != nil {
 		return nil, err
 	}

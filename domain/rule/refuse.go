@@ -16,16 +16,6 @@ func ParseAt(pointer, text string, scope Scope) (*Rule, error) {
 	return parsed, err
 }
 
-// ParseWithin is ParseAt of a rule that reads nothing beyond some bounds.
-// Faults: invalid.
-func ParseWithin(pointer, text string, scope Scope, bounds Bounds) (*Rule, error) {
-	parsed, err := ParseAt(pointer, text, scope)
-	if err != nil {
-		return nil, err
-	}
-	return parsed, parsed.CheckAt(pointer, bounds)
-}
-
 // CheckAt refuses a rule, at a place of a request, that reads beyond some bounds.
 // Faults: invalid.
 func (r *Rule) CheckAt(pointer string, bounds Bounds) error {

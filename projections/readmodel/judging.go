@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// limit: classes | users that are judged by rules of requests, a page of them at a time | one such time a processor | half of them | {judgingWaits}, {judgingPatience} at most
+	// limit: classes | rules of requests that are read, and users that are judged by them, a page of these at a time | one such time a processor | half of them | {judgingWaits}, {judgingPatience} at most
 	judgingWaits    = 1_024
 	judgingPatience = 5 * time.Second
 )
 
-// Judging are the places in which users are judged by the rules of requests: one for each
-// processor, of which one client has half. The zero value has as many as are asked for.
+// Judging are the places in which the rules of requests are read, and users are judged by them: one for
+// each processor, of which one client has half. The zero value has as many as are asked for.
 type Judging struct{ places *semaphore.Semaphore }
 
 // NewJudging makes the places of a process.
@@ -25,14 +25,14 @@ func NewJudging() Judging {
 	return Judging{&semaphore.Semaphore{Places: runtime.GOMAXPROCS(0), Half: true, Waiting: judgingWaits, Patience: judgingPatience}}
 }
 
-// Do judges some users of a client, which is to take no longer than others may wait.
+// Do reads a rule of a client, or judges some of its users, which is to take no longer than others may wait.
 // Faults: overloaded.
 func (j Judging) Do(ctx context.Context, client id.Client, judge func() error) error {
 	if j.places == nil {
 		return judge()
 	}
 	if !j.places.Take(ctx, client.Owner()) {
-		return fault.New(fault.Unavailable, "overloaded", "Too many users are judged by rules at once. Try again.").After(time.Second)
+		return fault.New(fault.Unavailable, "overloaded", "Too many rules are read and judged by at once. Try again.").After(time.Second)
 	}
 	defer j.places.Give(client.Owner())
 	return judge()

@@ -28,11 +28,13 @@ func (m Model) Ready(ctx context.Context, client id.Client, eventual bool, point
 	case s.Building:
 		return errSegmentBuilding()
 	}
-	parsed, err := rule.ParseAt(pointer, s.Rule, rule.Users)
-	if err != nil {
-		return err
-	}
-	return parsed.Permitted(pointer, within.TraitPaths)
+	return m.Judging.Do(ctx, client, func() error {
+		parsed, err := rule.ParseAt(pointer, s.Rule, rule.Users)
+		if err != nil {
+			return err
+		}
+		return parsed.Permitted(pointer, within.TraitPaths)
+	})
 }
 
 const standingOfUser = `
