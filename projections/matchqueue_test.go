@@ -467,6 +467,21 @@ func TestABatchEndsWithItsTime(t *testing.T) {
 	}
 }
 
+// Other clients wait for a batch, and each of its users may take seconds.
+func TestABatchEndsWithItsTurn(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.queue.Turn = time.Nanosecond // over once it begins
+	w.want(w.Acme, true, 3)
+	first, second := w.Create(w.Acme, "first", `{}`), w.Create(w.Acme, "second", `{}`)
+	w.fill(1000)
+	for _, user := range []id.User{first, second} {
+		if _, users := w.take(0); !slices.Equal(users, []id.User{user}) {
+			t.Errorf("a batch of %v, not of %s alone", users, user)
+		}
+	}
+}
+
 // Who fails as it was waits behind nobody as it is now.
 func TestAFailureIsOfWhoHasNotChangedSince(t *testing.T) {
 	t.Parallel()
