@@ -27,15 +27,15 @@ type MatchQueue struct {
 	// SilentThrough is a position of the log: events up to there queue nobody. Another
 	// kindred, from which the log was copied, has matched for them.
 	SilentThrough eventstore.Position
-	Turn          time.Duration // after which a batch ends with the user that it is at; 0: 1 s
+	EndAfter      time.Duration // after which a batch ends with the user that it is at; 0: 1 s
 }
 
 const (
 	// batchLimit bounds the users of a batch, batchTime how long one of them may take, and
-	// batchTurn ends it: other clients wait for it, and a match rule may take seconds for a user.
+	// batchEnd ends it: other clients wait for it, and a match rule may take seconds for a user.
 	batchLimit = 50
 	batchTime  = 10 * time.Second
-	batchTurn  = time.Second
+	batchEnd   = time.Second
 	// finishTime is how long it may take to write down what became of a batch.
 	finishTime = 5 * time.Second
 	// batchLease is when a batch that was never finished is over.
@@ -240,7 +240,7 @@ func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser
 	}
 	working, cancel := context.WithTimeout(ctx, batchTime)
 	defer cancel()
-	turn, end := context.WithTimeout(ctx, cmp.Or(m.Turn, batchTurn))
+	over, end := context.WithTimeout(ctx, cmp.Or(m.EndAfter, batchEnd))
 	defer end()
 	done, recorded := 0, 0
 	for _, q := range waiting {
@@ -253,7 +253,7 @@ func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser
 			break
 		}
 		done, recorded = done+1, recorded+n
-		if recorded >= batchMatches || turn.Err() != nil {
+		if recorded >= batchMatches || over.Err() != nil {
 			break
 		}
 	}

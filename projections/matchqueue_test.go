@@ -468,10 +468,10 @@ func TestABatchEndsWithItsTime(t *testing.T) {
 }
 
 // Other clients wait for a batch, and each of its users may take seconds.
-func TestABatchEndsWithItsTurn(t *testing.T) {
+func TestABatchEndsAfterASecond(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
-	w.queue.Turn = time.Nanosecond // over once it begins
+	w.queue.EndAfter = time.Nanosecond // over once it begins
 	w.want(w.Acme, true, 3)
 	first, second := w.Create(w.Acme, "first", `{}`), w.Create(w.Acme, "second", `{}`)
 	w.fill(1000)
