@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -202,6 +203,19 @@ func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
 		o := w.attempt(t.Context(), claim{Address: address{Clear: tt.url}, Body: body, External: true, read: w.Now()})
 		if o.verdict != failed || !strings.Contains(o.err, tt.error) || strings.Contains(o.err, name) {
 			t.Errorf("%s: %s with %q", what, o.verdict, o.err)
+		}
+	}
+}
+
+// An error may quote what a receiver has sent instead of an answer.
+func TestErrorsAreKeptUpToABound(t *testing.T) {
+	w := newWorker(newFixture(t, Config{}).Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	for _, before := range []string{"", "x"} { // one of them is cut within a character
+		to := newReceiver(t, bare(t, func(conn net.Conn) { _, _ = io.WriteString(conn, before+strings.Repeat("é", 1000)+"\r\n\r\n") }))
+		o := w.attempt(t.Context(), claim{Address: address{Clear: to.URL}, Body: []byte("{}"), read: w.Now().Add(time.Hour)})
+		if o.verdict != failed || len(o.err) > maxError || len(o.err) < maxError-1 || !utf8.ValidString(o.err) {
+			t.Errorf("%s with %d bytes, %q", o.verdict, len(o.err), o.err)
 		}
 	}
 }

@@ -358,7 +358,11 @@ func TestLateAttemptsKeepToTheRate(t *testing.T) {
 	for len(wakes) > 0 {
 		now := slices.MinFunc(wakes, time.Time.Compare)
 		next := slices.Index(wakes, now)
-		if wait, _ := s.begin(c, now); wait > 0 {
+		wait, goes := s.begin(c, now)
+		if !goes {
+			t.Fatal("one that is late is to go back")
+		}
+		if wait > 0 {
 			wakes[next] = now.Add(wait)
 			continue
 		}
