@@ -200,7 +200,7 @@ func TestNoErrorQuotesWhatIsNamedAsItsClientDoes(t *testing.T) {
 		"no public address":  {"http://10.0.0.1", "the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows"},
 		"TLS that is none":   {strings.Replace(answering(name), "http:", "https:", 1), "tls"},
 	} {
-		o := w.attempt(t.Context(), claim{Address: address{Clear: tt.url}, Body: body, External: true, read: w.Now()})
+		o := w.attempt(t.Context(), claim{Address: address{Clear: tt.url}, Body: body, External: true, read: w.Now().Add(time.Hour)}) // that holds good, however slow this is
 		if o.verdict != failed || !strings.Contains(o.err, tt.error) || strings.Contains(o.err, name) {
 			t.Errorf("%s: %s with %q", what, o.verdict, o.err)
 		}
