@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,6 +142,28 @@ func TestAHundredCallersExchangeTheKeyOnce(t *testing.T) {
 		if got := s.exchanged(); got != 2 {
 			t.Errorf("the key was exchanged %d times, want once for each wave", got)
 		}
+	})
+}
+
+// None waits until another has its answer, such as one that follows events: all are on their way at once.
+func TestNoCallWaitsForOthers(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		const many = 240
+		var arrived atomic.Int64
+		all := make(chan struct{})
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			if arrived.Add(1) == many {
+				close(all)
+			}
+			select {
+			case <-all:
+				good(w)
+			case <-r.Context().Done():
+			}
+		})
+		d.client("c", s.URL, command{"max_retries": 0})
+		together(t, d, many, "users.get", getUser)
 	})
 }
 

@@ -29,7 +29,7 @@ class AsyncCaller:
 
     def _open(self) -> None:
         self._tokens = AsyncTokens(self._s, self._exchange)
-        limits = httpx.Limits(max_connections=200, max_keepalive_connections=100)
+        limits = httpx.Limits(max_keepalive_connections=100)  # no call waits for one: each that comes or goes costs httpcore the whole queue
         trusts = common.trusts_environment(self._s.base)
         cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # none is kept: a call is of its token, whatever came before
         self._http = httpx.AsyncClient(transport=self._transport, limits=limits, cookies=cookies, follow_redirects=False, trust_env=trusts)
