@@ -296,9 +296,10 @@ func (a *App) ready(others ...func(context.Context) error) func(context.Context)
 			followed.Projections = append(followed.Projections, model)
 		}
 	}
+	database := reached(a.Pool, time.Now, a.logger)
 	reached := shared(func(ctx context.Context) error {
-		if err := a.Pool.Ping(ctx); err != nil {
-			return fmt.Errorf("reach the database: %w", err)
+		if err := database(ctx); err != nil {
+			return err
 		}
 		head, err := a.Log.Store.Head(ctx)
 		if err != nil {

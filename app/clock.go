@@ -1,0 +1,36 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/time/rate"
+)
+
+const (
+	clocksAgree = time.Minute // within which all clocks are to be
+	clockTold   = time.Minute // between two lines of the log that they are not
+)
+
+// reached says whether the database answers, and warns where the clock of this process says
+// another time than the database's: tokens that it issues are refused by other processes, and
+// it ends sandboxes and campaigns too early or too late. Which one is wrong nobody knows.
+func reached(pool *pgxpool.Pool, now func() time.Time, logger *slog.Logger) func(context.Context) error {
+	seldom := rate.Sometimes{First: 1, Interval: clockTold}
+	return func(ctx context.Context) error {
+		asked := now()
+		var theirs time.Time
+		if err := pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
+			return fmt.Errorf("reach the database: %w", err)
+		}
+		if asked.Sub(theirs) > clocksAgree || theirs.Sub(now()) > clocksAgree {
+			seldom.Do(func() {
+				logger.WarnContext(ctx, "the clocks of this process and of the database do not agree, set both by NTP", "ahead", asked.Sub(theirs).Round(time.Second))
+			})
+		}
+		return nil
+	}
+}
