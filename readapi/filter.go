@@ -59,7 +59,9 @@ func (a *API) filteredUsers(ctx context.Context, name string, query projections.
 		named := make([]bool, len(users))
 		err = a.Reader.Judging.Do(ctx, client, func() (err error) {
 			for i := 0; i < len(users) && err == nil; i++ {
-				named[i], err = judge(filter, client, &users[i], in[users[i].ID], known, now)
+				if err = ctx.Err(); err == nil { // who asked may be gone
+					named[i], err = judge(filter, client, &users[i], in[users[i].ID], known, now)
+				}
 			}
 			return err
 		})

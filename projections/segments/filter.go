@@ -69,6 +69,9 @@ func (m Model) judge(ctx context.Context, client id.Client, eventual bool, servi
 	}
 	c := segmented{Model: m, client: client, spend: freely}
 	for i := range found {
+		if err := ctx.Err(); err != nil { // a hundred may take a second of a processor, which others wait for
+			return err
+		}
 		u := &found[i].segmentUser
 		if err := c.open(ctx, u); err != nil {
 			return err

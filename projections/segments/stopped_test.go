@@ -2,6 +2,7 @@ package segments_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,6 +10,8 @@ import (
 
 	"kindred/domain/event"
 	"kindred/domain/id"
+	"kindred/domain/rule"
+	"kindred/domain/traits"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections/projectionstest"
@@ -74,6 +77,25 @@ func TestWhatIsRestoredIsReadAsTheModelStands(t *testing.T) {
 	found, rule, changed, ok, err := w.model.RestoredOf(t.Context(), w.Acme)
 	if found != segment || rule != `traits.n > 20` || changed != 0 || !ok || err != nil {
 		t.Errorf("%s by %q of revision %d, %t, %v", found, rule, changed, ok, err)
+	}
+}
+
+// ended is of a request that has ended while users are judged.
+type ended struct{ context.Context } //nolint:containedctx // it is one
+
+func (ended) Err() error { return context.Canceled }
+
+// A hundred users may take a second of a processor, or many where others have it: nobody waits for them any more.
+func TestARequestThatHasEndedIsJudgedForNoLonger(t *testing.T) {
+	t.Parallel()
+	w := newSegmentFixture(t)
+	w.Create(w.Acme, "ada", `{"n":30}`)
+	w.catchUp(testkit.Random(t))
+	by := testkit.Must(rule.Parse(`traits.n > 20`, rule.Users))(t)
+	for want, ctx := range map[error]context.Context{nil: t.Context(), context.Canceled: ended{t.Context()}} {
+		if _, err := w.model.Preview(ctx, w.Acme, true, by, event.Within{}, traits.Schema{}, w.clock); !errors.Is(err, want) {
+			t.Errorf("it ends with %v, not %v", err, want)
+		}
 	}
 }
 
