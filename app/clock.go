@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/time/rate"
+
+	"kindred/postgres"
 )
 
 const (
@@ -22,8 +24,8 @@ func reached(pool *pgxpool.Pool, now func() time.Time, logger *slog.Logger) func
 	seldom := rate.Sometimes{First: 1, Interval: clockTold}
 	return func(ctx context.Context) error {
 		asked := now()
-		var theirs time.Time
-		if err := pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
+		theirs, err := postgres.Clock(ctx, pool)
+		if err != nil {
 			return fmt.Errorf("reach the database: %w", err)
 		}
 		if asked.Sub(theirs) > clocksAgree || theirs.Sub(now()) > clocksAgree {

@@ -3,8 +3,10 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Run is SQL for a number, a bigint, of this run of the server: when it was
@@ -31,4 +33,10 @@ func RunOf(ctx context.Context, conn *pgx.Conn) (int64, error) {
 	}
 	known[runKey] = run
 	return run, nil
+}
+
+// Clock is what the server's clock says.
+func Clock(ctx context.Context, pool *pgxpool.Pool) (now time.Time, err error) {
+	err = pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now)
+	return now, err
 }
