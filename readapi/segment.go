@@ -157,11 +157,13 @@ func (a *API) ListSegmentChanges(ctx context.Context, r httpapi.ListSegmentChang
 		return nil, err
 	}
 	page.Limit-- // the model says itself whether there is more
-	found, more, at, err := segments.Model{Reader: a.Reader}.Changes(ctx, client, eventual, segment, newest, page)
-	if err == nil && len(found) == 0 && !more && wait > 0 {
-		page.After = at
-		found, more, at, err = a.Streams.Changes(ctx, client, segment, page, wait)
+	read := func() ([]segments.Change, bool, eventstore.Position, error) {
+		if wait > 0 { // over the connections of followers: it holds no place of the reads
+			return a.Streams.Changes(ctx, client, eventual, segment, page, wait)
+		}
+		return segments.Model{Reader: a.Reader}.Changes(ctx, client, eventual, segment, newest, page)
 	}
+	found, more, at, err := read()
 	if err != nil && !errors.Is(err, httpapi.ErrStopping) {
 		return nil, err
 	}

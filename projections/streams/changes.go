@@ -19,9 +19,13 @@ const lookForChanges = 250 * time.Millisecond
 // Changes reads a page of a segment's changes once there is something on it, or after
 // wait, when it may be empty.
 // Faults: building, cursor_expired, overloaded, quarantined, segment_building, segment_unknown, stale.
-func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segment, page readmodel.Page, wait time.Duration) (
+func (s *Streams) Changes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, page readmodel.Page, wait time.Duration) (
 	found []segments.Change, more bool, next eventstore.Position, err error,
 ) {
+	if found, more, next, err = s.listChanges(ctx, client, eventual, segment, page); err != nil || len(found) > 0 || more {
+		return found, more, next, err
+	}
+	page.After = next
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	look := time.NewTicker(lookForChanges)
@@ -42,9 +46,16 @@ func (s *Streams) Changes(ctx context.Context, client id.Client, segment id.Segm
 			}
 		}
 	}
+	return s.listChanges(ctx, client, eventual, segment, page)
+}
+
+// listChanges reads a page. Clients share the connections of followers.
+func (s *Streams) listChanges(ctx context.Context, client id.Client, eventual bool, segment id.Segment, page readmodel.Page) (
+	found []segments.Change, more bool, next eventstore.Position, err error,
+) {
 	if !s.reading.Take(ctx, client.Owner()) {
 		return nil, false, page.After, cmp.Or(context.Cause(ctx), error(fault.New(fault.Unavailable, "overloaded", "Too many wait at once. Try again.").After(time.Second)))
 	}
 	defer s.reading.Give(client.Owner())
-	return s.segments.Changes(ctx, client, false, segment, false, page)
+	return s.segments.Changes(ctx, client, eventual, segment, false, page)
 }

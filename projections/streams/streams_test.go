@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
+	"kindred/projections/readmodel"
+	"kindred/projections/segments"
 	"kindred/projections/streams"
 	"kindred/testkit"
 )
@@ -56,5 +59,19 @@ func TestAStreamBeginsAtItsTime(t *testing.T) {
 	}
 	if len(want) != 2 || !slices.Equal(told, want) {
 		t.Errorf("a stream tells of %v, a pull of %v", told, want)
+	}
+}
+
+// Changes asks before it waits, over the connections of followers: whoever waits holds no place of the reads.
+func TestWhatIsWrongWithAPullIsToldBeforeItWaits(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(segments.Model{Reader: w.Reader})
+	s := streams.New(w.Reader, slog.New(slog.DiscardHandler))
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	_, _, _, err := s.Changes(ctx, w.Acme, false, id.Next[id.Segment](w.IDs), readmodel.Page{Limit: 10}, time.Hour)
+	if !fault.Is(err, "segment_unknown") {
+		t.Error(err)
 	}
 }
