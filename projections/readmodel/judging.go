@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// limit: classes | rules of requests that are read, and users that are judged by them, a page of these at a time | one such time a processor | half of them | {judgingWaits}, {judgingPatience} at most
+	// limit: classes | rules of requests that are read, and users that are judged by them, a page of these at a time | one such time a processor, two at least | half of them | {judgingWaits}, {judgingPatience} at most
 	judgingWaits    = 1_024
 	judgingPatience = 5 * time.Second
 )
@@ -20,9 +20,13 @@ const (
 // each processor, of which one client has half. The zero value has as many as are asked for.
 type Judging struct{ places *semaphore.Semaphore }
 
+// places are as many as processors when the process began, before serve takes more turns than there are of
+// these; two at least, so that one is free where a client holds half.
+var places = max(runtime.GOMAXPROCS(0), 2)
+
 // NewJudging makes the places of a process.
 func NewJudging() Judging {
-	return Judging{&semaphore.Semaphore{Places: runtime.GOMAXPROCS(0), Half: true, Waiting: judgingWaits, Patience: judgingPatience}}
+	return Judging{&semaphore.Semaphore{Places: places, Half: true, Waiting: judgingWaits, Patience: judgingPatience}}
 }
 
 // Do reads a rule of a client, or judges some of its users, which is to take no longer than others may wait.

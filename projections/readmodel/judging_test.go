@@ -12,7 +12,7 @@ import (
 
 // However many rules one client and its sandboxes have judged, others find a processor.
 func TestOneClientJudgesOnHalfOfTheProcessors(t *testing.T) {
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), 2))
+	t.Cleanup(func(before int) func() { return func() { runtime.GOMAXPROCS(before) } }(runtime.GOMAXPROCS(2 * places))) // as serve does
 	source, j := id.Random(rand.Reader), NewJudging()
 	owner, other := id.Next[id.Client](source), id.Next[id.Client](source)
 	begun, release, ended := make(chan struct{}), make(chan struct{}), make(chan error)
@@ -30,7 +30,7 @@ func TestOneClientJudgesOnHalfOfTheProcessors(t *testing.T) {
 			})
 		}()
 	}
-	half := (runtime.GOMAXPROCS(0) + 1) / 2
+	half := (places + 1) / 2
 	for range half {
 		<-begun
 	}
