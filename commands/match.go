@@ -278,8 +278,11 @@ func (c *Commands) checkMatchRule(ctx context.Context, client id.Client, pointer
 	if text == "" {
 		return nil
 	}
-	parsed, err := c.readRule(ctx, client, pointer, text, rule.Pairs)
-	if err != nil {
+	var parsed *rule.Rule
+	if err := c.judging(ctx, client, func() (err error) {
+		parsed, err = rule.ParseMatchRule(pointer, text)
+		return err
+	}); err != nil {
 		return err
 	}
 	if len(parsed.Segments())+len(parsed.Layers())+len(parsed.Clusters())+len(parsed.Acts()) > 0 {

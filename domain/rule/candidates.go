@@ -62,15 +62,24 @@ func MatchBreaches(matchRule string, bounds Bounds) ([]Breach, error) {
 }
 
 func always(matchRule string) (*Rule, error) {
-	if r := matchRules.Get(matchRule); r != nil {
-		return r, nil
-	}
-	r, err := Parse(matchRule, Pairs)
+	r, err := ParseMatchRule("", matchRule)
 	if err != nil {
 		return nil, fmt.Errorf("read a match rule: %w", err)
 	}
-	matchRules.Add(matchRule, r)
 	return r, nil
+}
+
+// ParseMatchRule is ParseAt of a match rule, which is kept ready for what is matched by it.
+// Faults: invalid.
+func ParseMatchRule(pointer, text string) (*Rule, error) {
+	if r := matchRules.Get(text); r != nil {
+		return r, nil
+	}
+	r, err := ParseAt(pointer, text, Pairs)
+	if err == nil {
+		matchRules.Add(text, r)
+	}
+	return r, err
 }
 
 // TraitParts are the texts of the parts of the filter that read the user's own traits alone, or
