@@ -136,7 +136,7 @@ func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*com
 		return nil, err
 	}
 	c := &commands.Commands{
-		Log: a.Log, Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
+		Log: a.Log, Writers: commands.NewWriters(), Entropy: rand.Reader, CountWebhooks: projections.Webhooks{Reader: reader}.Count,
 		WebhooksBefore: projections.Webhooks{Reader: reader}.Before,
 		LastDecision:   projections.TraitSchemas{Reader: reader}.LastDecision,
 		Matcher:        matcher, Filter: segments.Model{Reader: reader}, Judging: reader.Judging.Do, Audiences: projections.Campaigns{Reader: reader},

@@ -59,6 +59,8 @@ type Commands struct {
 	// those of more matches of a request than one records that names no limit, so that no
 	// import keeps them waiting.
 	Slices, MatchSlices Slices
+	// Writers are the places of those who change a stream, one of each; nil: any number.
+	Writers *semaphore.Semaphore
 	// Imported is told what came of each import, or part of one. Nil: nobody counts.
 	Imported    func(ImportReport)
 	Keys        Keys
@@ -229,12 +231,29 @@ const (
 	longestRest = 20 * time.Millisecond
 )
 
+// NewWriters makes the places of those who change a stream: one of each, in their order. Where
+// many try at once, each of them loads the stream, and one of them appends: the others load it
+// again, and who takes longer comes never. Whoever gets no place, or waits for long, tries all
+// the same.
+func NewWriters() *semaphore.Semaphore {
+	return &semaphore.Semaphore{Places: writersWaiting, Each: 1, Waiting: writersWaiting, Patience: writersPatience}
+}
+
+const (
+	// limit: commands | commands that wait for others of the same stream | {writersWaiting}, {writersPatience} at most; then they try beside each other
+	writersWaiting  = 4_096
+	writersPatience = 5 * time.Second
+)
+
 // execute loads a stream, decides and appends; on a conflict it starts again.
 // With assumeNew the first try goes without loading, as for a stream that
 // does not exist.
 func execute[T any, A aggregate[T]](ctx context.Context, c *Commands, call Call, stream eventstore.Stream,
 	assumeNew bool, load load, decide decide[T],
 ) (Outcome, error) {
+	if writers, one := c.Writers, string(stream); writers != nil && !assumeNew && writers.Take(ctx, one) {
+		defer writers.Give(one)
+	}
 	return retry(ctx, "changes to the same thing", func() (Outcome, error) {
 		l := loaded{version: eventstore.NewStreamVersion(stream)}
 		if !assumeNew {

@@ -75,7 +75,7 @@ func (w *fixture) process(store eventstore.Store, keys seal.Keys) *commands.Comm
 	vault.Now = w.clock
 	return w.spending(&commands.Commands{
 		Log:     &eventstore.Log{Store: store, Vault: vault, Registry: event.All(), Now: w.clock},
-		Entropy: rand.Reader, CountWebhooks: w.countWebhooks, Matcher: w.matcher,
+		Entropy: rand.Reader, Writers: commands.NewWriters(), CountWebhooks: w.countWebhooks, Matcher: w.matcher,
 		WebhooksBefore: func(context.Context, id.Client, id.Webhook) (int, error) { return 0, nil },
 		LastDecision: func(context.Context, id.Client) (last, version int, err error) {
 			return w.decided[0], w.decided[1], nil

@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"kindred/commands"
 	"kindred/domain/fault"
@@ -234,4 +238,40 @@ func TestNoOrderOfADeletionAndOtherCommandsLosesAnAddress(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where many change one stream at once, each loads it once: none begins again since another appended first.
+func TestChangesOfOneStreamWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	_, call := w.client(t, "ada@example.com")
+	store := &countingReads{Store: w.store}
+	c := w.process(store, w.keys)
+	const many = 30
+	var changing errgroup.Group
+	for i := range many {
+		changing.Go(func() error {
+			name := fmt.Sprintf("name %d", i)
+			_, err := c.ChangeClient(t.Context(), call, commands.ClientChange{Name: &name})
+			return err
+		})
+	}
+	if err := changing.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if reads := store.reads.Load(); reads != many {
+		t.Errorf("the stream was loaded %d times for %d changes", reads, many)
+	}
+}
+
+// countingReads counts how often the end of a stream is read, and gives way to others then.
+type countingReads struct {
+	eventstore.Store
+	reads atomic.Int64
+}
+
+func (s *countingReads) ReadBack(ctx context.Context, stream eventstore.Stream, from eventstore.Revision, limit int) ([]eventstore.Record, error) {
+	s.reads.Add(1)
+	runtime.Gosched()
+	return s.Store.ReadBack(ctx, stream, from, limit)
 }
