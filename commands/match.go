@@ -297,6 +297,7 @@ func (c *Commands) checkMatchRule(ctx context.Context, client id.Client, pointer
 
 // MatchRuleBreaches lists what a match rule, of a consent layer with some paths or of the
 // client, reads and may not any more.
+// Faults: invalid.
 func (c *Commands) MatchRuleBreaches(ctx context.Context, client id.Client, matchRule string, layered bool, paths []string) ([]rule.Breach, error) {
 	if matchRule == "" {
 		return nil, nil

@@ -53,6 +53,7 @@ func Among(asked Filter, matchRule string, bounds Bounds) (*Filter, error) {
 
 // MatchBreaches lists what a match rule reads beyond its bounds, which may have changed
 // since it was written. As long as there is any, nothing is matched.
+// Faults: invalid.
 func MatchBreaches(matchRule string, bounds Bounds) ([]Breach, error) {
 	r, err := always(matchRule)
 	if err != nil {
