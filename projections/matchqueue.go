@@ -238,7 +238,7 @@ func (m MatchQueue) batch(ctx context.Context, client id.Client, match MatchUser
 	if err != nil {
 		return jobs.Outcome{Rest: restAfterError}, fmt.Errorf("read the queue of %s: %w", client, err)
 	}
-	working, cancel := context.WithTimeout(ctx, batchTime)
+	working, cancel := context.WithTimeout(readmodel.InNoPlace(ctx), batchTime)
 	defer cancel()
 	over, end := context.WithTimeout(ctx, cmp.Or(m.EndAfter, batchEnd))
 	defer end()

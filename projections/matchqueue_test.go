@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
@@ -479,6 +480,34 @@ func TestABatchEndsAfterASecond(t *testing.T) {
 		if _, users := w.take(0); !slices.Equal(users, []id.User{user}) {
 			t.Errorf("a batch of %v, not of %s alone", users, user)
 		}
+	}
+}
+
+// Other clients wait for a batch, also where requests of its client hold all places in which users are judged.
+func TestABatchJudgesUsersInNoPlace(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t)
+	w.want(w.Acme, true, 3)
+	w.Create(w.Acme, "someone", `{}`)
+	w.fill(1000)
+	over, end := context.WithCancel(t.Context())
+	end() // who must wait for a place is refused
+	judging, judged := readmodel.NewJudging(), false
+	var hold func() error
+	hold = func() error {
+		if err := judging.Do(over, w.Acme, hold); !fault.Is(err, "overloaded") {
+			return err
+		}
+		_, err := w.queue.Take(t.Context(), func(ctx context.Context, client id.Client, _ int, _ float64, _ projections.QueuedUser) (int, error) {
+			return 0, judging.Do(ctx, client, func() error {
+				judged = true
+				return nil
+			})
+		})
+		return err
+	}
+	if err := hold(); err != nil || !judged {
+		t.Errorf("judged %v, %v", judged, err)
 	}
 }
 

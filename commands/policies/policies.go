@@ -117,7 +117,8 @@ func isTold(ctx context.Context, err error) bool {
 }
 
 // sweep works until ctx ends, with a pause whenever there is no more to do, and a longer one
-// while it fails, so that a database that is away does not fill the log.
+// while it fails, so that a database that is away does not fill the log. What failed of one
+// client, where there is more to do, rests by itself, and does not keep others waiting.
 // Several processes may sweep at once: the log decides.
 func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration, work func(context.Context) (more bool, err error)) {
 	next := time.NewTimer(pause)
@@ -134,6 +135,8 @@ func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration
 			p.Logger.WarnContext(ctx, "a policy failed, trying again", "policy", policy, "error", err)
 		}
 		switch {
+		case err != nil && more:
+			next.Reset(pause)
 		case err != nil:
 			next.Reset(backoff.Doubled(pause, max(pause, longestRest), failures))
 			failures++

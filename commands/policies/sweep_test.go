@@ -55,3 +55,23 @@ func TestAPolicyThatGetsNoAnswerTriesAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatFailsOfManyClientsKeepsOthersWaitingForAPauseEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &Policies{Logger: slog.New(slog.DiscardHandler)}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		began, failing := time.Now(), 40
+		p.sweep(ctx, "matching", matchPause, func(context.Context) (bool, error) {
+			if failing == 0 {
+				stop()
+				return false, nil
+			}
+			failing--
+			return true, errors.New("what this client asks for fails")
+		})
+		if took := time.Since(began); failing > 0 || took > 41*matchPause {
+			t.Errorf("%d clients that fail before it, and somebody waits %v", 40-failing, took)
+		}
+	})
+}

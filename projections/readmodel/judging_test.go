@@ -56,6 +56,9 @@ func TestOneClientJudgesOnHalfOfTheProcessors(t *testing.T) {
 func TestWhoeverIsTooManyToJudgeIsToldSo(t *testing.T) {
 	j := Judging{&semaphore.Semaphore{Places: 1}}
 	err := j.Do(t.Context(), "a", func() error {
+		if err := j.Do(InNoPlace(t.Context()), "a", func() error { return nil }); err != nil {
+			t.Errorf("in no place: %v", err)
+		}
 		return j.Do(t.Context(), "b", func() error { return nil })
 	})
 	if !fault.Is(err, "overloaded") {
