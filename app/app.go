@@ -297,7 +297,7 @@ func (a *App) ready(others ...func(context.Context) error) func(context.Context)
 		}
 	}
 	database := reached(a.Pool, time.Now, a.logger)
-	reached := shared(func(ctx context.Context) error {
+	answers := shared(func(ctx context.Context) error {
 		if err := database(ctx); err != nil {
 			return err
 		}
@@ -319,7 +319,7 @@ func (a *App) ready(others ...func(context.Context) error) func(context.Context)
 		if a.draining.Load() {
 			return httpapi.ErrStopping
 		}
-		return reached(ctx)
+		return answers(ctx)
 	}
 }
 
