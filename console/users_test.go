@@ -81,6 +81,17 @@ func TestUsersAreAFile(t *testing.T) {
 	}
 }
 
+// What a rule compares amiss is said in the part of the page that comes once the page is there.
+func TestARuleThatUsersAreFilteredByIsWarnedOfWhereItIsCounted(t *testing.T) {
+	t.Parallel()
+	page := rendered(t, pagesOf(t), full("Acme"), http.MethodGet, "users?filter=traits.Acme+%3E+30&count=1", "")
+	_, part, _ := strings.Cut(page, `<div class="stack" id="named">`)
+	part, _, _ = strings.Cut(part, "</div>")
+	if !strings.Contains(part, "Did you mean traits.plan?") {
+		t.Errorf("the part %q warns of nothing: %s", part, page)
+	}
+}
+
 // What a trait is not compared with is said at its line, and in the words that the builder has.
 func TestABuilderSaysAtALineWhatItComparesAmiss(t *testing.T) {
 	t.Parallel()
