@@ -33,6 +33,25 @@ test("the golden pages fit narrow screens, and names of 200 letters are clamped 
   assert.deepEqual(wrong, []);
 });
 
+test("the builder shows each comparison whole, and no field for one that compares with nothing", async () => {
+  const browser = await chromium(), page = await opened(browser);
+  for (const width of [360, 768, 1440]) {
+    await page.setViewportSize({ width, height: 900 });
+    await page.goto("http://golden.test/segments-built.html");
+    const [has, needs] = await page.locator(".rule [name=comparison]").first().evaluate((choice) => {
+      const has = choice.offsetWidth;
+      choice.style.width = "max-content";
+      return [has, choice.offsetWidth];
+    });
+    assert.ok(has >= needs, `at ${width} px a comparison has ${has} px of ${needs}`);
+    for (const [comparison, shown] of [["older", true], ["missing", false], ["there", false], ["is", true]]) {
+      await page.locator(".rule [name=comparison]").first().selectOption(comparison);
+      assert.equal(await page.locator(".rule [name=value]").first().isVisible(), shown, `${comparison} at ${width} px`);
+    }
+  }
+  await browser.close();
+});
+
 test("on paper the golden pages say all: rules, whole samples and names, and nothing that is folded", async () => {
   const browser = await chromium(), page = await opened(browser), wrong = [];
   await page.setViewportSize({ width: 718, height: 1000 }); // A4 within its margins
