@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -806,6 +807,45 @@ func TestAZoneThatTheAPITakesForNoneIsUTC(t *testing.T) {
 		r.AddCookie(&http.Cookie{Name: zoneCookie, Value: named})
 		if got := zoneOf(r).String(); got != want {
 			t.Errorf("%q is %s, not %s", named, got, want)
+		}
+	}
+}
+
+// Of many things that need somebody eight are seen at once, the others are folded, and how many there are is said.
+func TestWhatNeedsSomebodyIsCounted(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		failing    int
+		more       bool
+		says, lack []string
+	}{
+		{8, false, []string{`chip warn">8</span>`}, []string{"other", "more than these"}},
+		{9, false, []string{`chip warn">9</span>`, "<summary>1 other</summary>"}, []string{"more than these"}},
+		{12, true, []string{`chip warn">12+</span>`, "<summary>4 others</summary>", "more than these 12"}, nil},
+	} {
+		world := base(kindred.RoleOwner, "Acme", "admin")
+		found := kindred.AttentionList{HasMore: c.more}
+		for i := range c.failing {
+			id := "whk_" + strconv.Itoa(i)
+			found.Data = append(found.Data, kindred.AttentionItem{Kind: kindred.AttentionKindEndpointFailing, Severity: kindred.AttentionSeverityCritical, SubjectID: id, Since: new(now)})
+			world["/api/v1/clients/cli_1/webhooks/"+id] = kindred.Webhook{ID: id, URL: "https://example.com/" + id}
+		}
+		world["/api/v1/attention"] = found
+		page := rendered(t, pagesOf(t), world, http.MethodGet, "", "")
+		_, card, _ := strings.Cut(page, "Needs attention")
+		card, _, _ = strings.Cut(card, "</section>")
+		if strings.Count(card, "endpoint failing") != c.failing {
+			t.Errorf("of %d not all are there: %s", c.failing, card)
+		}
+		for _, says := range c.says {
+			if !strings.Contains(card, says) {
+				t.Errorf("of %d it does not say %q: %s", c.failing, says, card)
+			}
+		}
+		for _, lacks := range c.lack {
+			if strings.Contains(card, lacks) {
+				t.Errorf("of %d it says %q: %s", c.failing, lacks, card)
+			}
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (p *page) overview() error {
 		return err
 	}
 	return p.show("overview", "Overview", say("titles.overview"), map[string]any{
-		"Cards": cards, "Deliveries": deliveries, "Sent": deliveries.Highest() > 0, "Alarms": alarms, "More": more, "Events": events.Data, "Names": names, "Days": days,
+		"Cards": cards, "Deliveries": deliveries, "Sent": deliveries.Highest() > 0, "Alarms": alarms, "Named": alarms[:min(len(alarms), named)], "Unnamed": alarms[min(len(alarms), named):], "More": more, "Events": events.Data, "Names": names, "Days": days,
 	})
 }
 
@@ -248,7 +248,7 @@ func rising(n int64) string {
 	return ""
 }
 
-// named is how many of the things that need somebody are called by their names: each
+// named is how many of the things that need somebody are called by their names, and seen at once: each name
 // takes a call.
 const named = 8
 
