@@ -94,12 +94,16 @@ func (l line) unlike(t kindred.Trait) string {
 	if t.Format != nil { // its values are texts that spell it
 		kind = ""
 	}
-	ordered := l.Comparison == "over" || l.Comparison == "under"
+	ordered, back := l.Comparison == "over" || l.Comparison == "under", l.Comparison == "within" || l.Comparison == "older"
 	switch {
 	case l.Comparison == "there" || l.Comparison == "missing":
 	case t.Type == kindred.TraitTypeGeo:
 		return say("builder.is_a_place", l.Trait, reference(strings.Split(l.Trait, ".")))
-	case l.Comparison == "within" || l.Comparison == "older":
+	case t.Format != nil && t.Type == kindred.TraitTypeNumber && ordered:
+		return say("builder.spells_numbers", l.Trait, *t.Format)
+	case t.Format != nil && t.Type == kindred.TraitTypeDate && back:
+		return say("builder.spells_dates", l.Trait, *t.Format)
+	case back:
 		if kind == kindred.TraitTypeNumber || kind == kindred.TraitTypeBool || kind == kindred.TraitTypeSet {
 			return say("builder.holds_no_times", l.Trait)
 		}
@@ -176,7 +180,7 @@ func (l line) rule(t kindred.Trait) string {
 	}
 	value := text
 	switch {
-	case (kind == kindred.TraitTypeNumber || kind == "") && isNumber(l.Value):
+	case (kind == kindred.TraitTypeNumber && t.Format == nil || kind == "") && isNumber(l.Value):
 		value = number
 	case kind == kindred.TraitTypeBool && (l.Value == "true" || l.Value == "false"):
 		value = l.Value

@@ -211,6 +211,10 @@ func TestARuleIsBuiltOfLines(t *testing.T) {
 			t.Errorf("%v is %s, not %s", c.line, got, c.want)
 		}
 	}
+	spelled := line{Trait: "pays", Value: "30"}
+	if got := spelled.rule(kindred.Trait{Type: kindred.TraitTypeNumber, Format: new("1,234.5")}); got != `traits.pays == "30"` {
+		t.Errorf("of numbers that are written as texts, %v is %s", spelled, got)
+	}
 	inText := line{Trait: "speaks", Comparison: "has", Value: "fr"}
 	if got := inText.rule(kindred.Trait{Type: kindred.TraitTypeSet, Format: new("a; b")}); got != `traits.speaks.contains("fr")` {
 		t.Errorf("of a list that is written in a text, %v is %s", inText, got)
