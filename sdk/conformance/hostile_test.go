@@ -511,6 +511,15 @@ func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
 		"a number that JSON has not": func(w http.ResponseWriter, _ *http.Request, _ int) {
 			respond(w, 200, `{"id":"usr_1","external_id":"u","traits":{"a":NaN},"created_at":"2026-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}`)
 		},
+		"two content types": func(w http.ResponseWriter, _ *http.Request, _ int) {
+			w.Header()["Content-Type"] = []string{"application/json; charset=utf-8", "text/html"}
+			_, _ = io.WriteString(w, user)
+		},
+		"a byte order mark": func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, "\ufeff"+user) },
+		"UTF-16":            func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, utf16Of(user)) },
+		"a text that is no UTF-8": func(w http.ResponseWriter, _ *http.Request, _ int) {
+			respond(w, 200, strings.Replace(user, `"u"`, "\"caf\xe9\"", 1))
+		},
 		"null":      func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, " null") },
 		"a list":    func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `[]`) },
 		"a text":    func(w http.ResponseWriter, _ *http.Request, _ int) { respond(w, 200, `"x"`) },
@@ -540,6 +549,11 @@ func TestWhatIsNoAnswerIsToldAsThat(t *testing.T) {
 			})
 		})
 	}
+}
+
+// utf16Of is ASCII in two bytes a character, the lower first.
+func utf16Of(text string) string {
+	return strings.Join(strings.Split(text, ""), "\x00") + "\x00"
 }
 
 // Whoever erases a user is to know that it was kindred that said so.
@@ -1133,6 +1147,8 @@ func TestARetryAfterThatIsNoneOrHugeIsNoHurryAndNoWait(t *testing.T) {
 		for header, attempts := range map[string]int{
 			"-5": 2, "soon": 2, "1.5.5": 2, "Mon, 01 Jan 2001 00:00:00 GMT": 2, "Fri, 99 Foo 2026 99:99:99 GMT": 2,
 			"Mon, 01 Jan 2001 00:00:00 +999999999999999999": 2, "\u0663\u0663\u0663": 2, "1e9": 2, "NaN": 2,
+			"+4000": 2, "4000.5": 2, "4000 s": 2, "4_000": 2, "0x4000": 2, "4000, 4000": 2, "2999-01-01T00:00:00Z": 2, "2999": 1,
+			"Tue, 01 Jan 2999 00:00:00 +0000": 2, "1 Jan 2999 00:00:00 GMT": 2, "Tue, 01 Jan 2999": 2, "Tue, 01 Jan 2999 00:00:00 GMT (x)": 2,
 			"4000000000": 1, "99999999999999999999": 1, strings.Repeat("9", 5000): 1, strings.Repeat("0", 20) + "4000": 1, "Fri, 31 Dec 9999 23:59:59 GMT": 1,
 		} {
 			s := play(t, func(w http.ResponseWriter, _ *http.Request, n int) {

@@ -170,6 +170,20 @@ func TestASecretIsReadAsKindredReadsIt(t *testing.T) {
 	})
 }
 
+// kindred writes UTF-8: what reads another coding, or puts something in the place of what is none, has read what nobody said.
+func TestASignedBodyThatIsNoUTF8IsNoEvent(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		for _, body := range []string{"\ufeff" + eventBody, utf16Of(eventBody), strings.Replace(eventBody, "usr_1", "caf\xe9", 1)} {
+			of := signed(nil, oldSecret).with("webhook-signature", standardSignature(oldSecret, fmt.Sprintf("evt_1.%d.%s", moment, body)))
+			of.Body = body
+			if event, reason := d.verify(of, command{"secrets": []string{oldSecret}}); reason != "event" {
+				t.Errorf("%q is taken as %s, refused as %q", body, event, reason)
+			}
+		}
+	})
+}
+
 // TestAnEmptySecretVerifiesNothing has what anybody can sign with, such as a
 // variable that is not set.
 func TestAnEmptySecretVerifiesNothing(t *testing.T) {

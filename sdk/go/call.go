@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
@@ -170,6 +169,9 @@ func readInto(resp *http.Response, out any) error {
 	// Where nothing is wanted, too: a page of something on the way is no sign that kindred has done anything.
 	if err := isOf(resp, "application/json"); err != nil || out == nil {
 		return err
+	}
+	if !utf8.Valid(body) { // encoding/json would put U+FFFD in its place
+		return &fault{kind: ErrAnswer, cause: errors.New("it is no UTF-8")}
 	}
 	if err := json.Unmarshal(body, out); err != nil {
 		return &fault{kind: ErrAnswer, cause: err}
@@ -493,10 +495,11 @@ func ended(ctx context.Context, last error) error {
 	return ctx.Err()
 }
 
-// retryAfter reads seconds, or a date.
+// retryAfter reads digits, which are seconds, or a date of HTTP (RFC 9110, section
+// 10.2.3), and nothing else.
 func retryAfter(text string, now time.Time) time.Duration {
-	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
-		return time.Duration(max(0, min(seconds, math.MaxInt32))) * time.Second
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
+		return time.Duration(seconds) * time.Second
 	}
 	if at, err := http.ParseTime(text); err == nil {
 		return max(0, at.Sub(now))

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // ProblemCode names why the service refuses. Decide by it, never by Detail.
@@ -78,8 +78,7 @@ func (f *fault) Unwrap() []error {
 
 func refusal(resp *http.Response, body []byte) *Error {
 	e := &Error{Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id")}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // one that cannot be read is no problem+json
-	if media == "application/problem+json" && json.Unmarshal(body, e) != nil {
+	if mediaOf(resp) == "application/problem+json" && (!utf8.Valid(body) || json.Unmarshal(body, e) != nil) {
 		*e = Error{RequestID: e.RequestID}
 	}
 	e.Status = resp.StatusCode

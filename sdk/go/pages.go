@@ -10,6 +10,7 @@ import (
 	"iter"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -105,11 +106,24 @@ func (w *counted) Write(p []byte) (int, error) {
 
 // isOf refuses an answer of another type, such as a page of something on the way.
 func isOf(resp *http.Response, want string) error {
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // one that cannot be read is of no type
-	if media != want {
-		return &fault{kind: ErrAnswer, cause: fmt.Errorf("its Content-Type is %.60q", resp.Header.Get("Content-Type"))}
+	if mediaOf(resp) != want {
+		return &fault{kind: ErrAnswer, cause: fmt.Errorf("its Content-Type is %.60q", contentType(resp))}
 	}
 	return nil
+}
+
+// mediaOf is empty where two types are told, or one that cannot be read.
+func mediaOf(resp *http.Response) string {
+	text := contentType(resp)
+	if strings.Contains(text, ",") {
+		return ""
+	}
+	media, _, _ := mime.ParseMediaType(text) // parameters that cannot be read change no type
+	return media
+}
+
+func contentType(resp *http.Response) string {
+	return strings.Join(resp.Header.Values("Content-Type"), ", ")
 }
 
 // exported streams lines. What was yielded is not asked for again, so a

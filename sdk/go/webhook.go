@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Why a delivery is refused. errors.Is finds them.
@@ -149,7 +150,7 @@ func eventOf(body []byte) (event *Event, client string, err error) {
 		Test      bool            `json:"test"`
 		Erased    bool            `json:"erased"`
 	}
-	if err := json.Unmarshal(body, &out); err != nil || out.Type == "" {
+	if err := json.Unmarshal(body, &out); err != nil || out.Type == "" || !utf8.Valid(body) {
 		return nil, "", ErrEvent
 	}
 	var of struct {

@@ -454,15 +454,15 @@ export function isOf(response: Response, want: string): Response {
 
 /** A page of something on the way is no sign that kindred has done anything. */
 async function readNothing(response: Response): Promise<void> {
-  if (await readBounded(response)) isOf(response, "application/json");
+  if ((await readBounded(response)).length > 0) isOf(response, "application/json");
 }
 
 async function readJSON<T>(response: Response): Promise<T> {
-  const text = await readBounded(response);
+  const body = await readBounded(response);
   isOf(response, "application/json");
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = jsonIn(body);
   } catch (cause) {
     throw new AnswerError("it is not JSON", { cause });
   }
@@ -470,17 +470,31 @@ async function readJSON<T>(response: Response): Promise<T> {
   return value as T;
 }
 
-async function readBounded(response: Response): Promise<string> {
-  if (!response.body) return "";
-  const decoder = new TextDecoder();
-  let text = "";
+async function readBounded(response: Response): Promise<Uint8Array[]> {
+  const body: Uint8Array[] = [];
+  if (!response.body) return body;
   let size = 0;
   for await (const part of chunks(response.body)) {
     size += part.length;
     if (size > largestAnswer) throw new AnswerError("it is larger than 64 MiB");
-    text += decoder.decode(part, { stream: true });
+    body.push(part);
   }
-  return text + decoder.decode();
+  return body;
+}
+
+/**
+ * UTF-8 as it is: what is none is no text, and a byte order mark no part of JSON.
+ * @internal
+ */
+export function utf8(): TextDecoder {
+  return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+}
+
+function jsonIn(body: Uint8Array[]): unknown {
+  const decoder = utf8();
+  let text = "";
+  for (const part of body) text += decoder.decode(part, { stream: true });
+  return JSON.parse(text + decoder.decode());
 }
 
 async function* chunks(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
@@ -514,7 +528,7 @@ async function* linesIn(response: Response, watch: (on: boolean) => void): Async
 
 /** @internal */
 export async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on: boolean) => void): AsyncGenerator<string, void, undefined> {
-  const decoder = new TextDecoder("utf-8", { fatal: true });
+  const decoder = utf8();
   let rest = "";
   for await (const part of chunks(body)) {
     try {
@@ -632,24 +646,32 @@ export function segment(id: string): string {
   return encodeURIComponent(id).replaceAll("%3A", ":");
 }
 
-function problemOf(response: Response, text: string): unknown {
+function problemOf(response: Response, body: Uint8Array[]): unknown {
   if (mediaOf(response.headers.get("Content-Type") ?? "") !== "application/problem+json") return undefined;
   try {
-    return JSON.parse(text);
+    return jsonIn(body);
   } catch {
     return undefined; // it is told as something that was on the way
   }
 }
 
+/** A type without its parameters, or nothing where two are told. */
 function mediaOf(type: string): string {
-  return (type.split(";")[0] ?? "").trim().toLowerCase();
+  return type.includes(",") ? "" : (type.split(";")[0] ?? "").trim().toLowerCase();
 }
 
-/** Milliseconds, from seconds or a date. */
+/** The three forms of a date of HTTP (RFC 9110, section 5.6.7). */
+const date = new RegExp(
+  "^([A-Z][a-z]{2}, \\d\\d [A-Z][a-z]{2} \\d{4} \\d\\d:\\d\\d:\\d\\d GMT" +
+    "|[A-Z][a-z]+day, \\d\\d-[A-Z][a-z]{2}-\\d\\d \\d\\d:\\d\\d:\\d\\d GMT" +
+    "|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \\d]\\d \\d\\d:\\d\\d:\\d\\d \\d{4})$",
+);
+
+/** Milliseconds, from digits, which are seconds, or from a date (RFC 9110, section 10.2.3), and from nothing else. */
 function retryAfter(text: string | null): number {
-  if (text === null) return 0;
-  text = text.trim(); // undici leaves spaces at the end
+  text = (text ?? "").trim(); // undici leaves spaces at the end
   if (/^\d+$/.test(text)) return Math.min(Number(text), 2 ** 31) * 1000;
+  if (!date.test(text)) return 0;
   const at = Date.parse(/:\d\d \d{4}$/.test(text) ? `${text} GMT` : text); // as asctime writes it: in UTC (RFC 9110, section 5.6.7)
   return Math.max(0, at - Date.now()) || 0;
 }

@@ -84,7 +84,7 @@ export class Verifier {
   #open(body: Uint8Array): EventDelivery {
     let event: EventDelivery;
     try {
-      event = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body)) as EventDelivery;
+      event = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body)) as EventDelivery;
     } catch {
       throw new WebhookError("event");
     }

@@ -9,6 +9,7 @@ import ipaddress
 import json
 import os
 import random
+import re
 import secrets
 import time
 import urllib.parse
@@ -332,15 +333,28 @@ def parsed(response: httpx.Response, content: bytes) -> Any:
 
 
 def media_of(response: httpx.Response) -> str:
-    return str(response.headers.get("Content-Type", "")).split(";")[0].strip().lower()
+    """The type of an answer, or nothing where two are told."""
+    text = str(response.headers.get("Content-Type", ""))
+    return "" if "," in text else text.split(";")[0].strip().lower()
+
+
+# The three forms of a date of HTTP (RFC 9110, section 5.6.7).
+_DATE = re.compile(
+    r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT"
+    r"|[A-Z][a-z]+day, \d\d-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d GMT"
+    r"|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}",
+    re.ASCII,
+)
 
 
 def seconds_of(text: str | None) -> float:
-    """Seconds, from those or from a date."""
+    """Seconds, from those, which are digits, or from a date (RFC 9110, section 10.2.3), and from nothing else."""
     if not text:
         return 0.0
     if text.isascii() and text.isdecimal():
         return float(min(int(text.lstrip("0")[:12] or "0"), 2**31))
+    if not _DATE.fullmatch(text):
+        return 0.0
     try:
         at = email.utils.parsedate_to_datetime(text)
         if at.tzinfo is None:  # as asctime writes it: in UTC (RFC 9110, section 5.6.7)

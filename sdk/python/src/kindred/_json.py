@@ -17,6 +17,8 @@ _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
 def loads(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Numbers that neither an int nor a float holds are Decimals, and those that no Decimal holds texts."""
+    if isinstance(text, bytes):
+        text = text.decode()  # json would read UTF-16 and UTF-32, too
     try:
         return json.loads(text, parse_int=_integer, parse_float=_fraction, parse_constant=_refused, object_pairs_hook=object_pairs_hook)
     except RecursionError as cause:

@@ -245,7 +245,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parse(text: bytes | str) -> dict[str, Any]:
-    line = loads(text.decode() if isinstance(text, bytes) else text, object_pairs_hook=_once)
+    line = loads(text, object_pairs_hook=_once)
     if not isinstance(line, dict):
         raise ValueError("it is no object")
     return line
