@@ -77,6 +77,8 @@ export interface Request {
   /** Of an answer that is streamed. */
   accept?: string;
   lastEventId?: string;
+  /** It is not to be packed. */
+  plain?: boolean;
   /** It is repeated for as long as its time lets it. */
   persists?: boolean;
   /** Ends the call in the place of its time. */
@@ -174,6 +176,7 @@ export class Caller {
     set("If-Match", options.ifMatch);
     set("If-None-Match", options.ifNoneMatch);
     set("Last-Event-ID", r.lastEventId);
+    if (r.plain) headers.set("Accept-Encoding", "identity");
     if (options.eventual) headers.set("X-Kindred-Consistency", "eventual");
     const timeout = options.timeoutMs ?? this.#s.timeoutMs ?? (r.lines === undefined ? 60_000 : streamTimeout);
     if (!(timeout > 0)) throw new TimeoutError("the call had no time");
@@ -417,10 +420,10 @@ export async function* exported(c: Caller, r: Request, options: CallOptions = {}
   try {
     const accept = r.accept ?? "application/x-ndjson";
     const read = async (response: Response, watch: (on: boolean) => void) => {
-      const lines = linesIn(isOf(response, accept), watch);
+      const lines = linesIn(plain(isOf(response, accept)), watch);
       return { lines, first: await lines.next() };
     };
-    const { lines, first } = await c.send({ ...r, accept, over }, { ...options, timeoutMs, signal: own.signal }, read);
+    const { lines, first } = await c.send({ ...r, accept, over, plain: true }, { ...options, timeoutMs, signal: own.signal }, read);
     if (first.done) return;
     yield first.value;
     yield* lines;
@@ -452,6 +455,13 @@ export function isOf(response: Response, want: string): Response {
   return response;
 }
 
+/** What is packed and ends early, fetch takes as whole: of lines, nobody would miss those behind. */
+function plain(response: Response): Response {
+  const coding = response.headers.get("Content-Encoding") ?? "identity";
+  if (coding !== "identity") throw new AnswerError(`its Content-Encoding is ${JSON.stringify(coding.slice(0, 60))}`);
+  return response;
+}
+
 /** A page of something on the way is no sign that kindred has done anything. */
 async function readNothing(response: Response): Promise<void> {
   if ((await readBounded(response)).length > 0) isOf(response, "application/json");
@@ -464,6 +474,7 @@ async function readJSON<T>(response: Response): Promise<T> {
   try {
     value = jsonIn(body);
   } catch (cause) {
+    if (response.headers.has("Content-Encoding")) throw new ConnectionError("the answer was cut", { cause }); // fetch does not tell
     throw new AnswerError("it is not JSON", { cause });
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) throw new AnswerError("it is no object");

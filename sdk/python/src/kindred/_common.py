@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 import urllib.parse
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -203,7 +204,7 @@ def timeout_of(call: Call, s: Settings, default: float) -> float:
 def common_headers(r: Request, call: Call) -> httpx.Headers:
     if "\0" in r.path:
         raise UsageError(f"{r.operation}: an id is empty or made of dots")
-    headers = {"Accept": r.accept or "application/json", "User-Agent": f"kindred-python/{VERSION}"}
+    headers = {"Accept": r.accept or "application/json", "Accept-Encoding": "gzip", "User-Agent": f"kindred-python/{VERSION}"}
     if call.idempotency_key is not None:
         headers["Idempotency-Key"] = call.idempotency_key
     elif r.takes_key:
@@ -309,10 +310,39 @@ def check_is_of(response: httpx.Response, want: str) -> None:
         raise AnswerError(f"its Content-Type is {response.headers.get('Content-Type', '')[:60]!r}")
 
 
-def check_is_coded_once(response: httpx.Response) -> None:
-    """Refuse what grows a thousandfold with each coding: httpx unpacks all of them at once."""
-    if "," in response.headers.get("Content-Encoding", ""):
-        raise AnswerError(f"its Content-Encoding is {response.headers['Content-Encoding'][:60]!r}")
+class Unpacker:
+    """Reads the body of an answer as it came.
+
+    httpx takes what is packed and ends early as whole, and unpacks all codings of an answer at once, each of which
+    grows a thousandfold.
+    """
+
+    def __init__(self, response: httpx.Response) -> None:
+        coding = response.headers.get("Content-Encoding", "identity")
+        if coding.lower() not in ("gzip", "identity"):
+            raise AnswerError(f"its Content-Encoding is {coding[:60]!r}")
+        self._packed = coding.lower() == "gzip"
+        self._member: Any = None  # of those that a gzip file may have, the one that was begun last
+
+    def part(self, packed: bytes) -> bytes:
+        """What a part holds."""
+        if not self._packed:
+            return packed
+        out = b""
+        try:
+            while packed:
+                if self._member is None or self._member.eof:
+                    self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                out += self._member.decompress(packed)
+                packed = self._member.unused_data
+        except zlib.error as cause:
+            raise BrokenConnectionError("the answer cannot be unpacked") from cause
+        return out
+
+    def end(self) -> None:
+        """Tell where the end is missing."""
+        if self._member is not None and not self._member.eof:
+            raise BrokenConnectionError("the answer was cut")
 
 
 def check_is_nothing(response: httpx.Response, content: bytes) -> None:
