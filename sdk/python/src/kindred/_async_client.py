@@ -295,8 +295,12 @@ class AsyncCaller:
         if response.is_stream_consumed:  # by a transport of tests, which has it in memory
             yield response.content
             return
-        async for part in response.aiter_raw():
+        stream: Any = response.stream  # aiter_raw would lend the connection to others at its end
+        async for part in stream:
             yield unpacker.part(part)
+        if common.is_followed(response):
+            await response.extensions["network_stream"].aclose()
+        await response.aclose()
         unpacker.end()
 
     async def _read(self, response: httpx.Response, ends: float) -> bytes:

@@ -310,6 +310,17 @@ def check_is_of(response: httpx.Response, want: str) -> None:
         raise AnswerError(f"its Content-Type is {response.headers.get('Content-Type', '')[:60]!r}")
 
 
+def is_followed(response: httpx.Response) -> bool:
+    """Whether more has come than an answer that was read to its end.
+
+    The next request on its connection would get that for an answer, and so on: httpcore keeps it, and tells nobody.
+    """
+    kept: Any = response.stream
+    for name in ("_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state", "trailing_data"):
+        kept = getattr(kept, name, None)  # a transport of tests has none
+    return bool(kept and kept[0])
+
+
 class Unpacker:
     """Reads the body of an answer as it came.
 

@@ -296,8 +296,12 @@ class Caller:
         if response.is_stream_consumed:  # by a transport of tests, which has it in memory
             yield response.content
             return
-        for part in response.iter_raw():
+        stream: Any = response.stream  # iter_raw would lend the connection to others at its end
+        for part in stream:
             yield unpacker.part(part)
+        if common.is_followed(response):
+            response.extensions["network_stream"].close()
+        response.close()
         unpacker.end()
 
     def _read(self, response: httpx.Response, ends: float) -> bytes:
