@@ -108,3 +108,22 @@ for (const parsed of [JSON.parse(body), undefined]) {
 }
 `)
 }
+
+// Request.arrayBuffer() gives an ArrayBuffer; a test runner has one of another realm.
+func TestADeliveryOfTypeScriptMayBeOfAnyBytes(t *testing.T) {
+	runsNode(t, `
+import { runInNewContext } from "node:vm";
+import { Verifier, signed } from "../typescript/build/src/index.js";
+const secret = "whsec_c2VjcmV0";
+const { headers, body } = await signed(secret, { event_type: "match.computed", data: { client_id: "cli_ü" } });
+const verifier = new Verifier({ secrets: [secret] });
+const whole = new TextEncoder().encode(body);
+const inside = new Uint8Array([1, 2, 3, ...whole, 4]);
+for (const one of [
+  body, whole, whole.buffer.slice(0, whole.length), new DataView(inside.buffer, 3, whole.length), inside.subarray(3, 3 + whole.length),
+  runInNewContext("(bytes) => { const copy = new Uint8Array(bytes.length); copy.set(bytes); return copy.buffer; }")(whole),
+]) {
+  for (const scheme of ["verify", "verifyContract"]) await verifier[scheme](headers, one);
+}
+`)
+}

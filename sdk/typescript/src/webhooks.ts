@@ -40,7 +40,7 @@ export class Verifier {
   }
 
   /** Checks Standard Webhooks signatures, `v1` and `v1a`, and the time. The body must be the bytes that came. */
-  async verify(headers: HeadersLike, body: Uint8Array | string): Promise<WebhookEvent> {
+  async verify(headers: HeadersLike, body: string | ArrayBuffer | ArrayBufferView): Promise<WebhookEvent> {
     const id = headerOf(headers, "webhook-id");
     const at = headerOf(headers, "webhook-timestamp");
     const signatures = headerOf(headers, "webhook-signature").split(" ").filter(Boolean);
@@ -69,7 +69,7 @@ export class Verifier {
    * Checks `X-Service-Signature`, which covers the body alone: whoever has seen a delivery can send it again.
    * Prefer `verify`.
    */
-  async verifyContract(headers: HeadersLike, body: Uint8Array | string): Promise<WebhookEvent> {
+  async verifyContract(headers: HeadersLike, body: string | ArrayBuffer | ArrayBufferView): Promise<WebhookEvent> {
     const text = headerOf(headers, "x-service-signature");
     const { secrets = [] } = this.#o;
     if (!/^([0-9a-f]{2})+$/.test(text) || secrets.length === 0) throw new WebhookError("signature_missing");
@@ -150,10 +150,11 @@ async function ed25519(text: string, given: Uint8Array, message: Uint8Array): Pr
 }
 
 /** JavaScript lets anything be given, such as what a framework has parsed. */
-function bytesOf(body: Uint8Array | string): Uint8Array {
+function bytesOf(body: string | ArrayBuffer | ArrayBufferView): Uint8Array {
   if (typeof body === "string") return encoder.encode(body);
-  if (!ArrayBuffer.isView(body)) throw new UsageError("the body must be the bytes that came, before anything has parsed them");
-  return body;
+  if (ArrayBuffer.isView(body)) return new Uint8Array(body.buffer, body.byteOffset, body.byteLength);
+  if (Object.prototype.toString.call(body) === "[object ArrayBuffer]") return new Uint8Array(body); // of another realm, too
+  throw new UsageError("the body must be the bytes that came, before anything has parsed them");
 }
 
 function headerOf(headers: HeadersLike, name: string): string {
