@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/postgres"
@@ -390,6 +392,21 @@ func TestADatabaseThatIsAwayDoesNotFillTheLog(t *testing.T) {
 			w.trouble(t.Context(), errors.New("away"))
 		}
 		if told < 2 || told > 3 {
+			t.Errorf("told %d times in a minute", told)
+		}
+	})
+}
+
+func TestOutcomesThatCannotBeNotedDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	gone := testkit.Must(pgxpool.New(t.Context(), "postgres://127.0.0.1:1/"))(t)
+	gone.Close()
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		w := newWorker(&Dispatcher{Pool: gone, Control: gone, Now: time.Now, Logger: slog.New(noticing{slog.DiscardHandler, func(string) { told++ }})}, Config{})
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if w.note(ctx, nil); told < 2 || told > 3 {
 			t.Errorf("told %d times in a minute", told)
 		}
 	})

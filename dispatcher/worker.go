@@ -29,7 +29,7 @@ const (
 	pauseAfterTrouble = time.Second
 	// putBackTold is the least time between two lines of the log about deliveries that are put back.
 	putBackTold = time.Second
-	// troubleTold is the same of lines that the queue cannot be reached: a database may be away for hours.
+	// troubleTold is the same of lines that the queue cannot be reached, or an outcome not noted: a database may be away for hours.
 	troubleTold = 30 * time.Second
 
 	// limit: deliveries | outcomes of one statement | {maxOutcomes}; all that can be in flight may wait
@@ -59,6 +59,7 @@ type worker struct {
 	putBacks atomic.Int64 // since the log told of them
 	telling  rate.Sometimes
 	missing  rate.Sometimes
+	unnoted  rate.Sometimes
 }
 
 func newWorker(d *Dispatcher, c Config) *worker {
@@ -75,6 +76,7 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		wake:       make(chan struct{}, 1),
 		telling:    rate.Sometimes{First: 1, Interval: putBackTold},
 		missing:    rate.Sometimes{First: 1, Interval: troubleTold},
+		unnoted:    rate.Sometimes{First: 1, Interval: troubleTold},
 	}
 	w.rereads = &coalesce.Coalescer[claim, claim]{
 		Most: rereadAtOnce, Waiting: c.FirstAttempts + c.Retries, Timeout: dbTimeout,
@@ -403,7 +405,9 @@ func (w *worker) note(ctx context.Context, batch []outcome) {
 			}
 			return
 		}
-		w.Logger.ErrorContext(ctx, "webhook outcomes cannot be noted", "outcomes", len(batch), "try", try, "error", err)
+		w.unnoted.Do(func() {
+			w.Logger.ErrorContext(ctx, "webhook outcomes cannot be noted", "outcomes", len(batch), "try", try, "error", err)
+		})
 		if noPartition(err) { // the database's clock has jumped
 			if err := w.makePartitions(context.WithoutCancel(ctx)); err != nil {
 				w.Logger.ErrorContext(ctx, "delivery log cannot be maintained", "error", err)

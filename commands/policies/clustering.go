@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"kindred/backoff"
 	"kindred/commands"
 	"kindred/domain/clustering"
@@ -143,9 +145,10 @@ func (c *Clustering) drive(ctx context.Context, s stage) {
 	}()
 	tick := time.NewTicker(runPause)
 	defer tick.Stop()
+	seldom := rate.Sometimes{First: 1, Interval: troubleTold}
 	for {
 		if err := c.look(ctx, t, &working); err != nil && ctx.Err() == nil {
-			c.Logger.WarnContext(ctx, "clustering runs not found, trying again", "error", err)
+			seldom.Do(func() { c.Logger.WarnContext(ctx, "clustering runs not found, trying again", "error", err) })
 		}
 		select {
 		case <-ctx.Done():

@@ -791,6 +791,22 @@ func TestAFailureKeepsTheLastGoodRun(t *testing.T) {
 	})
 }
 
+// A database may be away for hours: the log says so now and then.
+func TestRunsThatAreNotFoundDoNotFillTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told bytes.Buffer
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		c := &Clustering{Now: time.Now, Logger: slog.New(slog.NewTextHandler(&told, nil)), Slots: 1}
+		c.drive(ctx, stage{slots: 1, next: func(context.Context, []id.Run) ([]projections.OpenRun, error) {
+			return nil, errors.New("the database is away")
+		}})
+		if n := strings.Count(told.String(), "\n"); n < 2 || n > 3 {
+			t.Errorf("%d lines in a minute:\n%s", n, told.String())
+		}
+	})
+}
+
 // A read model that takes nothing in says that runs are open that have ended.
 func TestARunThatIsNotSeenToHaveEndedIsLookedAtNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

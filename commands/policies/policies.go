@@ -13,6 +13,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"golang.org/x/time/rate"
 
 	"kindred/backoff"
 	"kindred/commands"
@@ -64,6 +65,8 @@ const (
 	endingsPause = time.Second // in which ends of deliveries gather for company
 	failingPause = 5 * time.Second
 	longestRest  = 2 * time.Second // of a policy that fails, unless its pause is longer
+	// troubleTold is the least time between two lines of the log that it fails: a database may be away for hours.
+	troubleTold = 30 * time.Second
 	// A server that vanishes says nothing: without a bound each policy would keep a connection of
 	// the pool that writes share, until none is left.
 	// limit: commands | a round of a policy | {roundTimeout}
@@ -117,13 +120,13 @@ func isTold(ctx context.Context, err error) bool {
 }
 
 // sweep works until ctx ends, with a pause whenever there is no more to do, and a longer one
-// while it fails, so that a database that is away does not fill the log. What failed of one
-// client, where there is more to do, rests by itself, and does not keep others waiting.
+// while it fails, which the log tells of now and then. What failed of one client, where there
+// is more to do, rests by itself, and does not keep others waiting.
 // Several processes may sweep at once: the log decides.
 func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration, work func(context.Context) (more bool, err error)) {
 	next := time.NewTimer(pause)
 	defer next.Stop()
-	failures := 0
+	failures, seldom := 0, rate.Sometimes{First: 1, Interval: troubleTold}
 	for {
 		select {
 		case <-ctx.Done():
@@ -132,7 +135,7 @@ func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration
 		}
 		more, err := try(ctx, work)
 		if err != nil && ctx.Err() == nil {
-			p.Logger.WarnContext(ctx, "a policy failed, trying again", "policy", policy, "error", err)
+			seldom.Do(func() { p.Logger.WarnContext(ctx, "a policy failed, trying again", "policy", policy, "error", err) })
 		}
 		switch {
 		case err != nil && more:

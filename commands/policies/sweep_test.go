@@ -14,9 +14,9 @@ func TestAPolicyThatGoesOnFailingDoesNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged bytes.Buffer
 		p := &Policies{Logger: slog.New(slog.NewTextHandler(&logged, nil))}
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer stop()
-		away := time.Now().Add(30 * time.Second)
+		away := time.Now().Add(time.Minute)
 		var failed, worked int
 		p.sweep(ctx, "matching", matchPause, func(context.Context) (bool, error) {
 			if time.Now().Before(away) {
@@ -26,11 +26,11 @@ func TestAPolicyThatGoesOnFailingDoesNotFillTheLog(t *testing.T) {
 			worked++
 			return false, nil
 		})
-		if lines := bytes.Count(logged.Bytes(), []byte("\n")); failed > 20 || lines != failed {
-			t.Errorf("%d failures in 30 s, and %d lines", failed, lines)
+		if lines := bytes.Count(logged.Bytes(), []byte("\n")); failed > 35 || lines < 2 || lines > 3 {
+			t.Errorf("%d failures in a minute, and %d lines", failed, lines)
 		}
-		if worked < 100 {
-			t.Errorf("once the database was back, it worked %d times in 30 s; want 4 a second", worked)
+		if worked < 200 {
+			t.Errorf("once the database was back, it worked %d times in a minute; want 4 a second", worked)
 		}
 	})
 }

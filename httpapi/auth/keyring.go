@@ -16,6 +16,7 @@ import (
 	jose "github.com/go-jose/go-jose/v4"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/time/rate"
 
 	"kindred/backoff"
 	"kindred/httpapi"
@@ -37,6 +38,7 @@ const (
 	reloadEvery = 2 * time.Second
 	reloadPause = 100 * time.Millisecond // between two loads on demand
 	loadTimeout = 2 * time.Second
+	troubleTold = 30 * time.Second // between two lines of the log that it fails: a database may be away for hours
 	// limit: edge | key ids that are known to be none | {maxAbsent}
 	maxAbsent = 128 // key ids in memory
 )
@@ -73,11 +75,12 @@ func (k *Keyring) Open(ctx context.Context) (err error) {
 	return k.load(ctx) // as long as the start may take: behind a pooler, connections are made one after the other
 }
 
-// Run reloads the keys until ctx ends. A failed load is logged and tried
-// again; the keys loaded before serve on.
+// Run reloads the keys until ctx ends. A failed load is tried again, and logged
+// now and then; the keys loaded before serve on.
 func (k *Keyring) Run(ctx context.Context) error {
 	tick := time.NewTicker(reloadEvery)
 	defer tick.Stop()
+	seldom := rate.Sometimes{First: 1, Interval: troubleTold}
 	for {
 		select {
 		case <-ctx.Done():
@@ -85,7 +88,7 @@ func (k *Keyring) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := k.refresh(ctx); err != nil && ctx.Err() == nil {
-			k.Logger.WarnContext(ctx, "signing keys not reloaded", "error", err)
+			seldom.Do(func() { k.Logger.WarnContext(ctx, "signing keys not reloaded", "error", err) })
 		}
 	}
 }

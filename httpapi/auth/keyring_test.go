@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	jose "github.com/go-jose/go-jose/v4"
@@ -428,4 +429,23 @@ func TestRunReloadsUntilItIsStopped(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A database may be away for hours: the log says so now and then.
+func TestADatabaseThatIsAwayDoesNotFillTheLog(t *testing.T) {
+	gone := testkit.Must(pgxpool.New(t.Context(), "postgres://127.0.0.1:1/"))(t)
+	gone.Close()
+	synctest.Test(t, func(t *testing.T) {
+		var told bytes.Buffer
+		k := replica(t, gone, time.Now)
+		k.Logger = slog.New(slog.NewTextHandler(&told, nil))
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if err := k.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(told.String(), "\n"); n < 2 || n > 3 {
+			t.Errorf("%d lines in a minute:\n%s", n, told.String())
+		}
+	})
 }
