@@ -377,11 +377,12 @@ func (s *Console) render(w http.ResponseWriter, r *http.Request, status int, nam
 		http.Error(w, say("problem.this_page_cannot_be"), http.StatusInternalServerError)
 		return
 	}
+	text := legible(out.Bytes())
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Length", strconv.Itoa(out.Len()))
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = out.WriteTo(w) // the reader has gone
+		_, _ = w.Write(text) // the reader has gone
 	}
 }
 
@@ -465,7 +466,7 @@ var notices = map[string]string{
 // confirmed fails where a form that ends something for good does not hold its name, with the
 // mistake to be shown at that form.
 func (p *page) confirmed(id, name, mistake string) error {
-	shown := func(text string) string { return strings.Join(strings.Fields(text), " ") } // as a page runs spaces together
+	shown := func(text string) string { return strings.Join(strings.Fields(legibleText(text)), " ") } // as a page runs spaces together
 	if shown(p.form("confirm")) == shown(name) {
 		return nil
 	}
