@@ -118,6 +118,7 @@ func TestDeliveriesAreVerifiedThroughARotation(t *testing.T) {
 			{"v1a beside v1", signed(private, oldSecret), keys(public), ""},
 			{"v1 beside v1a", signed(private, oldSecret), secrets(oldSecret), ""},
 			{"v1a, the receiver knows both keys", signed(private), keys(otherPublic, public), ""},
+			{"a key as it stands in a file", signed(private), command{"public_keys": []string{" " + texts(public)[0] + "\r\n"}}, ""},
 			{"v1a of another key", signed(private), keys(otherPublic), "signature_wrong"},
 			{"v1a alone, and a secret", signed(private), secrets(oldSecret), "signature_wrong"},
 			{"a key that is none", signed(private), keys(public[:31]), "signature_wrong"},
@@ -170,11 +171,14 @@ func TestASecretIsReadAsKindredReadsIt(t *testing.T) {
 	})
 }
 
-// kindred writes UTF-8: what reads another coding, or puts something in the place of what is none, has read what nobody said.
-func TestASignedBodyThatIsNoUTF8IsNoEvent(t *testing.T) {
+// What reads another coding than UTF-8, or puts something in the place of what is none, has read what nobody said.
+func TestASignedBodyMayBeNoEvent(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
-		for _, body := range []string{"\ufeff" + eventBody, utf16Of(eventBody), strings.Replace(eventBody, "usr_1", "caf\xe9", 1)} {
+		for _, body := range []string{
+			strings.Replace(eventBody, `"data":{`, `"data":null,"x":{`, 1), strings.Replace(eventBody, `"data":{`, `"data":[],"x":{`, 1),
+			"\ufeff" + eventBody, utf16Of(eventBody), strings.Replace(eventBody, "usr_1", "caf\xe9", 1),
+		} {
 			of := signed(nil, oldSecret).with("webhook-signature", standardSignature(oldSecret, fmt.Sprintf("evt_1.%d.%s", moment, body)))
 			of.Body = body
 			if event, reason := d.verify(of, command{"secrets": []string{oldSecret}}); reason != "event" {

@@ -119,7 +119,7 @@ func (v Verifier) signed(signatures []string, message []byte) bool {
 			}
 		case "v1a":
 			for _, text := range v.PublicKeys {
-				key, err := base64.StdEncoding.Strict().DecodeString(strings.TrimPrefix(text, "whpk_"))
+				key, err := base64.StdEncoding.Strict().DecodeString(strings.TrimPrefix(strings.TrimSpace(text), "whpk_"))
 				right = err == nil && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, message, given) || right
 			}
 		}
@@ -156,7 +156,7 @@ func eventOf(body []byte) (event *Event, client string, err error) {
 	var of struct {
 		Client string `json:"client_id"`
 	}
-	if json.Unmarshal(out.Data, &of) != nil {
+	if json.Unmarshal(out.Data, &of) != nil || out.Data[0] != '{' { // null leaves it as it is
 		return nil, "", ErrEvent
 	}
 	event = &Event{ID: out.ID, Type: out.Type, Timestamp: out.Timestamp, Test: out.Test, Erased: out.Erased, Raw: out.Data, Body: body}

@@ -89,7 +89,7 @@ export class Verifier {
       throw new WebhookError("event");
     }
     const data: unknown = event?.data;
-    if (typeof event?.event_type !== "string" || !event.event_type || typeof data !== "object" || data === null) throw new WebhookError("event");
+    if (typeof event?.event_type !== "string" || !event.event_type || typeof data !== "object" || data === null || Array.isArray(data)) throw new WebhookError("event");
     if (this.#o.clientId !== undefined && event.data.client_id !== this.#o.clientId) throw new WebhookError("other_client");
     return event;
   }
@@ -143,7 +143,7 @@ async function made(key: Uint8Array, message: Uint8Array): Promise<Uint8Array> {
 }
 
 async function ed25519(text: string, given: Uint8Array, message: Uint8Array): Promise<boolean> {
-  const key = fromBase64(text.replace(/^whpk_/, ""));
+  const key = fromBase64(text.trim().replace(/^whpk_/, ""));
   if (key?.length !== 32) return false;
   const imported = await crypto.subtle.importKey("raw", key as BufferSource, { name: "Ed25519" }, false, ["verify"]);
   return crypto.subtle.verify({ name: "Ed25519" }, imported, given as BufferSource, message as BufferSource);

@@ -51,7 +51,7 @@ class Verifier:
         if isinstance(secrets, str) or isinstance(public_keys, str):  # which is a sequence of texts, too
             raise UsageError("secrets and public_keys are lists: each letter of a text would be a secret")
         self._secrets = tuple(secrets)
-        self._keys = tuple(_base64(key.removeprefix("whpk_")) or b"" for key in public_keys)
+        self._keys = tuple(_base64(key.strip().removeprefix("whpk_")) or b"" for key in public_keys)
         self._client, self._tolerance, self._now = client_id, tolerance, now
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Event:
