@@ -134,6 +134,9 @@ func migrate(ctx context.Context, url string, fsys fs.FS) error {
 	if encoding := conn.PgConn().ParameterStatus("server_encoding"); encoding != "UTF8" && encoding != "" { // others do not hold every text
 		return fmt.Errorf("the database keeps its texts as %s: make one with createdb --encoding=UTF8 --template=template0", encoding)
 	}
+	if err := keepsSession(ctx, conn, url); err != nil { // before a lock is held by a session that may be lent to somebody else
+		return err
+	}
 	if _, err := conn.Exec(ctx, lockMigrations); err != nil {
 		return fmt.Errorf("wait for other migrations: %w", err)
 	}
@@ -192,6 +195,33 @@ func history(ctx context.Context, conn *pgx.Conn, known []migration) (map[string
 		}
 	})
 	return current, err
+}
+
+const selectBackend = `SELECT pg_backend_pid()`
+
+// keepsSession fails where a pooler lends the session of a connection to others between its
+// transactions: then notifications, settings, prepared statements and locks are anybody's.
+func keepsSession(ctx context.Context, conn *pgx.Conn, url string) error {
+	other, err := Connect(ctx, url, "kindred migrate")
+	if err != nil {
+		return fmt.Errorf("reach database: %w", err)
+	}
+	defer other.Close(context.WithoutCancel(ctx)) // a failed close changes nothing
+	var backends [3]string
+	for i, ask := range []struct {
+		*pgx.Conn
+		sql string
+	}{{conn, selectBackend}, {other, "BEGIN; " + selectBackend}, {conn, selectBackend}} {
+		results, err := ask.PgConn().Exec(ctx, ask.sql).ReadAll() // prepares nothing
+		if err != nil {
+			return fmt.Errorf("look for a pooler: %w", err)
+		}
+		backends[i] = string(results[len(results)-1].Rows[0][0])
+	}
+	if backends[0] == backends[1] || backends[0] != backends[2] {
+		return errors.New("a pooler before the database lends its sessions by the transaction: give PgBouncer pool_mode = session, and start it again")
+	}
+	return nil
 }
 
 func (m migration) apply(ctx context.Context, conn *pgx.Conn) error {

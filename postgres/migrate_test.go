@@ -251,3 +251,15 @@ func TestAMigrationGivesWayToWhoeverReadsWhileSomethingHoldsATable(t *testing.T)
 		t.Errorf("the migration: %v", err)
 	}
 }
+
+// Notifications, locks and settings would be anybody's.
+func TestADatabaseBehindAPoolerOfTransactionsIsRefused(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Empty(t)
+	if err := postgres.Migrate(t.Context(), pgtest.PooledByTransaction(t, url)); err == nil || !strings.Contains(err.Error(), "pool_mode = session") {
+		t.Errorf("%v", err)
+	}
+	if migrated, err := postgres.Migrated(t.Context(), url); migrated || err != nil {
+		t.Errorf("migrated: %t, %v", migrated, err)
+	}
+}

@@ -30,14 +30,25 @@ var sharedPooler = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return startPooler(context.Background(), server)
+	return startPooler(context.Background(), server, "session")
 })
 
 // Pooled is URL through PgBouncer in session mode, as Debian configures it.
 func Pooled(t testing.TB) string {
 	t.Helper()
-	database := direct(t)
-	socket, err := sharedPooler()
+	return through(t, direct(t), sharedPooler)
+}
+
+// PooledByTransaction is a database through a PgBouncer of its own that lends sessions by the transaction.
+func PooledByTransaction(t testing.TB, database string) string {
+	t.Helper()
+	return through(t, database, func() (string, error) { return startPooler(t.Context(), database, "transaction") })
+}
+
+// through is the URL of a database behind the pooler that start starts.
+func through(t testing.TB, database string, start func() (string, error)) string {
+	t.Helper()
+	socket, err := start()
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
@@ -51,7 +62,7 @@ func Pooled(t testing.TB) string {
 
 // startPooler starts PgBouncer before a server on a socket, as the account that
 // runs the server. It ends with this process.
-func startPooler(ctx context.Context, server string) (string, error) {
+func startPooler(ctx context.Context, server, mode string) (string, error) {
 	program, err := findPooler()
 	if err != nil {
 		return "", err
@@ -76,12 +87,12 @@ listen_addr =
 listen_port = %[5]s
 unix_socket_dir = %[4]s
 auth_type = any
-pool_mode = session
+pool_mode = %[8]s
 default_pool_size = %[6]d
 server_idle_timeout = %[7]d
 max_client_conn = 1000
 logfile = %[4]s/log
-`, config.Host, config.Port, config.User, dir, poolerPort, poolerConns, poolerIdle)
+`, config.Host, config.Port, config.User, dir, poolerPort, poolerConns, poolerIdle, mode)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := errors.Join(os.WriteFile(file, []byte(settings), 0o644), os.Chown(dir, int(owner.Uid), int(owner.Gid))); err != nil {
 		return "", err
