@@ -224,12 +224,15 @@ func (b *builder) open(d Data, highest float64) (scale float64) {
 
 // close draws the labels and the table.
 func (b *builder) close(w Words, d Data, x func(i int) float64) template.HTML {
-	every := max((len(d.Labels)+shown-1)/shown, 1)
+	every, end := max((len(d.Labels)+shown-1)/shown, 1), 0.0
 	for i, label := range d.Labels {
-		if i%every == 0 {
-			half := letterWide * float64(utf8.RuneCountInString(label)) / 2
-			b.add(`<text x="%.1f" y="216" text-anchor="middle">%s</text>`, max(min(x(i), width-half), left+half), label)
+		half := letterWide * float64(utf8.RuneCountInString(label)) / 2
+		middle := max(min(x(i), width-half), left+half)
+		if i%every != 0 || middle-half < end { // it would run into the one before
+			continue
 		}
+		b.add(`<text x="%.1f" y="216" text-anchor="middle">%s</text>`, middle, label)
+		end = middle + half
 	}
 	b.add("</svg>")
 	fmt.Fprintf(&b.Builder, "%s</svg>", b.axis.String())

@@ -107,6 +107,31 @@ func TestBarsAreAsTallAsTheirFigures(t *testing.T) {
 	}
 }
 
+// Long labels, such as spans of days, are fewer, and none runs into another; each stands in the table.
+func TestLabelsRunIntoNoOther(t *testing.T) {
+	t.Parallel()
+	for label, least := range map[string]int{"1 Nov": 7, "52 to 54": 6, "1 Nov 2024 to 11 Jun 2025": 2, strings.Repeat("long", 50): 1} {
+		d := chart.Data{Series: []chart.Series{{Name: "users"}}}
+		for range 13 {
+			d.Labels, d.Series[0].Values = append(d.Labels, label), append(d.Series[0].Values, 1)
+		}
+		for _, picture := range []template.HTML{words.Bars(d), words.Line(d)} {
+			found, end := regexp.MustCompile(`<text x="([0-9.]+)" y="216"`).FindAllStringSubmatch(string(picture), -1), 0.0
+			for _, text := range found {
+				x, err := strconv.ParseFloat(text[1], 64)
+				if half := 4.5 * float64(len(label)); err != nil || x-half < end-.1 {
+					t.Errorf("%q at %s runs into the one that ends at %.1f", label, text[1], end)
+				} else {
+					end = x + half
+				}
+			}
+			if len(found) < least || strings.Count(string(picture), `<th scope="row">`+label) != 13 {
+				t.Errorf("of %q there are %d labels: %s", label, len(found), picture)
+			}
+		}
+	}
+}
+
 // The end is what a phone shows of a picture that begins there: its last 240 units.
 func TestASingleDayStandsWhereAPhoneLooks(t *testing.T) {
 	picture := string(words.Line(chart.Data{Title: "Members", Labels: []string{"26 Nov"}, Newest: true, Series: []chart.Series{{Name: "Members", Values: []float64{10}}}}))
