@@ -128,7 +128,7 @@ func (a *App) Traveller() *travel.Traveller {
 }
 
 // Commands wires what changes things.
-// Faults: building, busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
+// Faults: building, busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, stale.
 func (a *App) Commands(passwords *auth.Passwords, guard *dispatcher.Guard) (*commands.Commands, error) {
 	reader := a.Reader()
 	matcher, err := populations.New(reader, a.memory*2/5)

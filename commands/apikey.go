@@ -48,8 +48,8 @@ type IssuedAPIKey struct {
 
 // IssueAPIKey makes an API key. A repeated request is told that its secret
 // was shown already.
-// Faults: api_key_unknown, building, busy, catching_up, idempotency_key_reused, invalid, member_removed,
-// quarantined, secret_already_shown, stale, too_many_api_keys.
+// Faults: account_unknown, api_key_unknown, building, busy, catching_up, idempotency_key_reused, invalid,
+// member_removed, quarantined, secret_already_shown, stale, too_many_api_keys.
 func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (IssuedAPIKey, error) {
 	key := id.Next[id.Key](c.ids(call, "key"))
 	secret, err := c.NewAPIKey(call.Client)

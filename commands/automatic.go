@@ -29,8 +29,8 @@ const (
 // schema of the traits did is not told: then the user as it was is compared by
 // the schema of today. The call's seed names the event that called for it, so
 // that doing it again adds nothing. It returns how many were recorded.
-// Faults: building, busy, catching_up, idempotency_key_reused, invalid, population_too_large, quarantined,
-// stale, user_unknown.
+// Faults: building, busy, catching_up, idempotency_key_reused, invalid, overloaded, population_too_large,
+// quarantined, stale, user_unknown.
 func (c *Commands) MatchAutomatically(ctx context.Context, call Call, user id.User, k int, minScore float64) (int, error) {
 	best := sync.OnceValues(func() ([]event.MatchComputed, error) {
 		if _, err := c.FindUser(ctx, call.Client, UserRef(user)); err != nil {

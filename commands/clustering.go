@@ -34,8 +34,8 @@ type Run struct {
 
 // RequestRun asks for a clustering run, or fails with the fault run_in_progress while its
 // scope has one. A segment is of the layer, and has had its members judged.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, run_in_progress,
-// stale.
+// Faults: building, busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, overloaded,
+// quarantined, run_in_progress, segment_building, segment_unknown, stale.
 func (c *Commands) RequestRun(ctx context.Context, call Call, in RequestRun) (Run, error) {
 	run := id.Next[id.Run](c.ids(call, "clustering run"))
 	requested := event.ClusteringRequested{Run: run, Layer: in.Layer, K: in.K, MinSize: in.MinSize, Segment: in.Segment}

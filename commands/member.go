@@ -23,7 +23,7 @@ type AddMember struct {
 
 // AddMember lets somebody log in for the client. The address is reserved first.
 // Faults: add_again, already_claimed, busy, catching_up, client_unknown, email_exists,
-// idempotency_key_reused, invalid, owner_only, quarantined, stale, too_many_members.
+// idempotency_key_reused, invalid, not_in_sandbox, owner_only, quarantined, stale, too_many_members.
 func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Account, error) {
 	email, err := domain.CheckEmail(in.Email)
 	if err != nil {

@@ -24,8 +24,8 @@ type Sandbox struct {
 // CreateSandbox makes a sandbox beside the client, which is to live for a time; 0: until
 // it is deleted. Its place is taken first; what a crash leaves unopened is opened by a
 // policy.
-// Faults: busy, catching_up, client_unknown, idempotency_key_reused, invalid, not_in_sandbox, quarantined,
-// stale, too_many_sandboxes.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, not_in_sandbox, quarantined, stale,
+// too_many_sandboxes.
 func (c *Commands) CreateSandbox(ctx context.Context, call Call, name string, life time.Duration) (Sandbox, error) {
 	if call.Client.Sandbox() {
 		return Sandbox{}, domain.ErrNotInSandbox()

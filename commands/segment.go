@@ -281,7 +281,7 @@ func (c *Commands) boundsOf(ctx context.Context, client id.Client, layered bool,
 
 // MakeSegmentsReady records that all users were judged by what was defined up to a
 // revision.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, segment_unknown, stale.
 func (c *Commands) MakeSegmentsReady(ctx context.Context, call Call, revision int64) error {
 	_, err := c.decideSegment(ctx, call, "", func(s *domain.Segments) ([]event.Event, error) { return s.Ready(revision), nil })
 	return err

@@ -42,7 +42,7 @@ type PreviewTraits struct {
 
 // PreviewTraits returns the best matches of a user by what is decided, and by what would
 // be. It records nothing.
-// Faults: building, busy, catching_up, consent_layer_unknown, consent_missing, invalid, population_too_large,
+// Faults: building, busy, consent_layer_unknown, consent_missing, invalid, overloaded, population_too_large,
 // quarantined, stale, user_unknown.
 func (c *Commands) PreviewTraits(ctx context.Context, call Call, in PreviewTraits) (before, after []event.MatchComputed, err error) {
 	l, err := c.decisions(call.Client)(ctx, eventstore.TraitSchemaStream(call.Client), eventstore.End)

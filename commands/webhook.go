@@ -155,7 +155,7 @@ func keyLost(err error) error {
 // DisableWebhook pauses a subscription that has failed since a time for as long as its
 // owner allows. asOf is its last change that is known where that was found out, by the
 // machine's clock: one that was changed later is left alone.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (c *Commands) DisableWebhook(ctx context.Context, client id.Client, webhook id.Webhook, since, asOf time.Time) error {
 	ahead, err := c.Log.AheadOf(ctx, client)
 	if errors.Is(err, eventstore.ErrDeleted) {

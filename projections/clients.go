@@ -159,7 +159,7 @@ SELECT client, name, slug, created_at FROM clients WHERE client > $1 ORDER BY cl
 
 // All returns clients in the order of their ids, as far as the model has come,
 // without their settings.
-// Faults: building.
+// Faults: building, quarantined, stale.
 func (m Clients) All(ctx context.Context, after id.Client, limit int) (found []Client, err error) {
 	reader := projector.Reader{Of: m, Progress: m.Progress}
 	err = reader.Read(ctx, true, func(ctx context.Context) (at projector.At, err error) {

@@ -102,7 +102,7 @@ func (p *Policies) restoreSegments(ctx context.Context) (bool, error) {
 }
 
 // PassTime lets time pass for the segments of clients of which it moves users.
-// Faults: busy.
+// Faults: building, busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (p *Policies) PassTime(ctx context.Context) error {
 	now := p.Now()
 	due, err := p.Segments.Waiting(ctx, now)

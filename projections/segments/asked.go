@@ -14,7 +14,7 @@ import (
 // Ready fails where a segment, named at a place of a request, is not there or is judging
 // its first members. Under a consent layer its rule may read no more than the layer
 // permits, and has to count already, unless the segment is of that layer.
-// Faults: building, invalid, quarantined, segment_building, segment_unknown, stale.
+// Faults: building, invalid, overloaded, quarantined, segment_building, segment_unknown, stale.
 func (m Model) Ready(ctx context.Context, client id.Client, eventual bool, pointer string, segment id.Segment, within event.Within) error {
 	if _, err := m.progress(ctx, client, eventual, segment); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (m Model) Among(ctx context.Context, client id.Client, segment id.Segment, 
 
 // NamedAlone says whom of some users a filter that needs no viewer surely names. Users that
 // are not in the result were not judged.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) NamedAlone(ctx context.Context, client id.Client, eventual bool, filter *rule.Filter, users []id.User) (map[id.User]bool, error) {
 	named := make(map[id.User]bool, len(users))
 	serving, err := m.serving(ctx, client, eventual)

@@ -160,7 +160,7 @@ func (m Model) CheckNamed(ctx context.Context, client id.Client, eventual bool, 
 
 // Named says whom of some users a filter of pairs surely names, for a viewer. Users that
 // are not in the result were not judged.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) Named(ctx context.Context, client id.Client, filter *rule.Filter, viewer id.User, users []id.User) (map[id.User]bool, error) {
 	named := make(map[id.User]bool, len(users))
 	serving, err := m.serving(ctx, client, false) // which waits until the model has what was acknowledged

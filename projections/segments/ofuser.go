@@ -46,13 +46,13 @@ WHERE s.client = $1 AND (v.number = ANY($2) OR s.id = $3) ORDER BY s.created_pos
 
 // OfUser returns the segments that a user is in, in order of their creation, each with
 // what the rule that counts makes of the user.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]SegmentOfUser, error) {
 	return m.ofUser(ctx, client, eventual, user, "")
 }
 
 // MemberOf says whether a user is in a segment, and what the rule that counts makes of the user.
-// Faults: building, quarantined, segment_building, segment_unknown, stale.
+// Faults: building, overloaded, quarantined, segment_building, segment_unknown, stale.
 func (m Model) MemberOf(ctx context.Context, client id.Client, eventual bool, user id.User, segment id.Segment) (SegmentOfUser, error) {
 	if _, err := m.progress(ctx, client, eventual, segment); err != nil {
 		return SegmentOfUser{}, err

@@ -52,7 +52,7 @@ const (
 )
 
 // Inferred is the schema that some of the users would give by themselves, for a preview before any was learnt.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) Inferred(ctx context.Context, client id.Client, eventual bool, overrides map[string]traits.Override) (traits.Schema, error) {
 	numbered, err := readmodel.Count(ctx, m.Reader, m, client, eventual, segmentUsersNumber)
 	if err != nil {
@@ -79,7 +79,7 @@ func (m Model) Inferred(ctx context.Context, client id.Client, eventual bool, ov
 // Preview judges users by a rule that is no segment's yet, under a consent layer or none.
 // It compares those whom the rule names with all, in the traits of a schema. It judges as
 // of the client's time now, or of its last event where that is later.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, within event.Within, schema traits.Schema, now time.Time) (p Preview, err error) {
 	p.Unknown = r.Unknown(schema)
 	p.Users, err = readmodel.Count(ctx, m.Reader, m, client, eventual, countSegmentUsers)

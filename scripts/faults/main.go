@@ -233,7 +233,7 @@ func mend(dir string, look bool) ([]string, error) {
 				old = append(old, c.Text)
 			}
 		}
-		comment := strings.Join(append(without(old), lines(codes)...), "\n")
+		comment := strings.Join(said(old, codes), "\n")
 		if comment == strings.Join(old, "\n") {
 			continue
 		}
@@ -294,6 +294,11 @@ func told(f *types.Func) bool {
 }
 
 const mark = "// Faults: "
+
+// said is a comment with the lines that say the faults as they are.
+func said(comment []string, codes map[string]bool) []string {
+	return slices.Concat(without(comment), lines(codes))
+}
 
 // without is a comment without the lines that say the faults, which are its last.
 func without(comment []string) []string {
