@@ -788,23 +788,27 @@ func TestClientsTakeTurnsWithSandboxesThatAreOver(t *testing.T) {
 	t.Parallel()
 	w := projectionstest.New(t)
 	w.Follow(projections.Sandboxes{})
-	over := time.Now()
-	add := func(client id.Client) id.Client {
+	over := time.Now().Add(-time.Minute)
+	add := func(client id.Client, until time.Time) id.Client {
 		sandbox := id.NextSandbox(w.IDs, client)
-		w.Record(client, "sandboxes", event.SandboxAdded{Sandbox: sandbox, Name: "ci", ExpiresAt: &over})
+		w.Record(client, "sandboxes", event.SandboxAdded{Sandbox: sandbox, Name: "ci", ExpiresAt: &until})
 		return sandbox
 	}
 	for range 20 {
-		add(w.Acme)
+		add(w.Acme, over)
 	}
-	one := add(w.Bolt)
+	one := add(w.Bolt, over)
+	add(w.Bolt, time.Now().Add(time.Hour))
 	sandboxes := projections.Sandboxes{Reader: w.Reader}
 	for _, client := range []id.Client{w.Acme, w.Bolt} {
 		testkit.Must(sandboxes.List(t.Context(), client, false, readmodel.Page{Limit: 1}))(t) // they are there
 	}
-	due := testkit.Must(sandboxes.Due(t.Context(), over.Add(time.Second), 2))(t)
+	due := testkit.Must(sandboxes.Due(t.Context(), 2))(t)
 	if due[one] != w.Bolt || len(due) != 2 {
 		t.Errorf("the first two are %v, and do not take turns", due)
+	}
+	if due = testkit.Must(sandboxes.Due(t.Context(), 100))(t); len(due) != 21 {
+		t.Errorf("%d are over, not 21", len(due))
 	}
 }
 

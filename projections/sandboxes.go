@@ -104,14 +104,15 @@ func (m Sandboxes) Get(ctx context.Context, client id.Client, eventual bool, san
 // Clients take turns, and theirs come in no order, so that those which cannot be deleted
 // keep back no other for long.
 const dueSandboxes = `
-SELECT client, id FROM sandboxes WHERE expires_at <= $1
-ORDER BY row_number() OVER (PARTITION BY client ORDER BY random()), random() LIMIT $2`
+SELECT client, id FROM sandboxes WHERE expires_at <= now()
+ORDER BY row_number() OVER (PARTITION BY client ORDER BY random()), random() LIMIT $1`
 
 // Due returns sandboxes whose time is over, at most limit, each with the client beside
-// which it stands.
-func (m Sandboxes) Due(ctx context.Context, now time.Time, limit int) (map[id.Client]id.Client, error) {
+// which it stands. The clock is the database's: a process whose own is fast would delete
+// sandboxes for good.
+func (m Sandboxes) Due(ctx context.Context, limit int) (map[id.Client]id.Client, error) {
 	due := map[id.Client]id.Client{}
-	rows, err := m.Pool.Query(ctx, dueSandboxes, now, limit)
+	rows, err := m.Pool.Query(ctx, dueSandboxes, limit)
 	if err == nil {
 		var parent, sandbox id.Client
 		_, err = pgx.ForEachRow(rows, []any{&parent, &sandbox}, func() error {

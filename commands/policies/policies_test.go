@@ -118,7 +118,7 @@ func (o *fixture) OpenSince(_ context.Context, before time.Time, _ int) ([]event
 type noSandboxes struct{}
 
 // Due implements [Sandboxes].
-func (noSandboxes) Due(context.Context, time.Time, int) (map[id.Client]id.Client, error) {
+func (noSandboxes) Due(context.Context, int) (map[id.Client]id.Client, error) {
 	return nil, nil
 }
 

@@ -20,14 +20,14 @@ const (
 // Sandboxes finds sandboxes whose time is over.
 type Sandboxes interface {
 	// Due returns at most limit of them, each with the client beside which it stands.
-	Due(ctx context.Context, now time.Time, limit int) (map[id.Client]id.Client, error)
+	Due(ctx context.Context, limit int) (map[id.Client]id.Client, error)
 }
 
 // EndSandboxes deletes the sandboxes whose time is over. One that fails keeps back no
 // other.
 // Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
 func (p *Policies) EndSandboxes(ctx context.Context) error {
-	due, err := p.Sandboxes.Due(ctx, p.Now(), sandboxBatch)
+	due, err := p.Sandboxes.Due(ctx, sandboxBatch)
 	if err != nil {
 		return err
 	}
