@@ -114,6 +114,7 @@ func configure(config *pgx.ConnConfig, appName string) {
 		"statement_timeout":    "0",
 		"lock_timeout":         "0",
 		"idle_session_timeout": "0",
+		"synchronous_commit":   "on", // what is acknowledged stands on the disk, and on the standby
 	}
 	for name, value := range config.RuntimeParams { // of the URL
 		if !slices.Contains(startupParams, strings.ToLower(name)) {

@@ -38,7 +38,7 @@ func TestStatementsGoByNoSettingOfTheDatabase(t *testing.T) {
 	name := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
 	for _, setting := range []string{
 		`default_transaction_isolation = 'serializable'`, `search_path = 'elsewhere'`, `client_encoding = 'LATIN1'`,
-		`statement_timeout = '1min'`, `lock_timeout = '1min'`, `idle_session_timeout = '1min'`,
+		`statement_timeout = '1min'`, `lock_timeout = '1min'`, `idle_session_timeout = '1min'`, `synchronous_commit = 'off'`,
 	} {
 		if _, err := pool.Exec(t.Context(), `ALTER DATABASE `+name+` SET `+setting); err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestStatementsGoByNoSettingOfTheDatabase(t *testing.T) {
 	}
 	for setting, want := range map[string]string{
 		"default_transaction_isolation": "read committed", "search_path": "public", "client_encoding": "UTF8",
-		"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0",
+		"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0", "synchronous_commit": "on",
 	} {
 		var got string
 		if err := conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got); err != nil || got != want {
