@@ -122,7 +122,7 @@ func TestTenPagesOfAFeedUnderConcurrentWrites(t *testing.T) {
 	}
 }
 
-func TestWhatIsDismissedErasedOrNotConsentedLeavesTheFrozenPages(t *testing.T) {
+func TestWhatIsHiddenErasedOrNotConsentedLeavesTheFrozenPages(t *testing.T) {
 	t.Parallel()
 	a := shared(t).signUp()
 	a.populate(60)
@@ -136,7 +136,7 @@ func TestWhatIsDismissedErasedOrNotConsentedLeavesTheFrozenPages(t *testing.T) {
 	first := a.feed(path)
 	whole := a.feed(path + "&cursor=" + *first.NextCursor)
 	gone := map[string]bool{}
-	for i, item := range whole.Data[:3] {
+	for i, item := range whole.Data[:4] {
 		gone[shown(item)] = true
 		switch i {
 		case 0:
@@ -146,10 +146,13 @@ func TestWhatIsDismissedErasedOrNotConsentedLeavesTheFrozenPages(t *testing.T) {
 			wantDone(a, a.send("DELETE", "/api/v1/users/"+shown(item), nil))
 		case 2:
 			wantDone(a, a.send("DELETE", consents+"/users/"+shown(item), nil))
+		case 3:
+			want[httpapi.Interaction](a, http.StatusOK, a.send("POST", "/api/v1/users/ext:e0/feed/interactions",
+				map[string]any{"item_id": shown(item), "type": "conversion"}))
 		}
 	}
 	again := a.feed(path + "&cursor=" + *first.NextCursor)
-	if len(again.Data) != 10 || shown(again.Data[0]) != shown(whole.Data[3]) {
+	if len(again.Data) != 10 || shown(again.Data[0]) != shown(whole.Data[4]) {
 		t.Errorf("the page does not go on with what is left: %d items", len(again.Data))
 	}
 	for _, feed := range []httpapi.Feed{again, a.feed(path), a.feed("ext:e0/feed?limit=200&consent_layer_id=" + string(layer.ID))} {

@@ -20,25 +20,25 @@ type Standing struct {
 	Response   ranking.Response
 }
 
-// maxDismissed bounds how many dismissals are looked at before the ranking;
-// all of them are when a page is read.
-// limit: models | dismissals that are looked at before a feed is ranked | {maxDismissed}
-const maxDismissed = 10_000
+// maxHidden bounds how many dismissals and conversions are looked at before the
+// ranking; all of them are when a page is read.
+// limit: models | dismissals and conversions that are looked at before a feed is ranked | {maxHidden}
+const maxHidden = 10_000
 
-const dismissedItems = `
-SELECT i.item FROM interactions i WHERE i.client = $1 AND i.user_id = $2 AND i.dismissed
+const hiddenItems = `
+SELECT i.item FROM interactions i WHERE i.client = $1 AND i.user_id = $2 AND i.hidden
 	AND ($3::text[] IS NULL OR i.item = ANY($3)) LIMIT $4`
 
-// Dismissed returns which of these items a user has dismissed; of all, where
-// items is nil.
+// Hidden returns which of these items a user has dismissed, or has converted on; of
+// all, where items is nil.
 // Faults: building, quarantined, stale.
-func (m Interactions) Dismissed(ctx context.Context, client id.Client, eventual bool, user id.User, items []string) (map[string]bool, error) {
-	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, dismissedItems, []any{string(user), items, maxDismissed}, readmodel.OneText[string])
-	dismissed := make(map[string]bool, len(found))
+func (m Interactions) Hidden(ctx context.Context, client id.Client, eventual bool, user id.User, items []string) (map[string]bool, error) {
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, hiddenItems, []any{string(user), items, maxHidden}, readmodel.OneText[string])
+	hidden := make(map[string]bool, len(found))
 	for _, item := range found {
-		dismissed[item] = true
+		hidden[item] = true
 	}
-	return dismissed, err
+	return hidden, err
 }
 
 // seenLately says what lies in the window that ends at $3, or event.MaxDrift later.
@@ -54,7 +54,7 @@ SELECT u.id, u.updated_at, (SELECT count(*) FROM unnest(i.seen) AS s (at) WHERE 
 	coalesce(p.impressions, 0) AS impressions, coalesce(p.clicks, 0) AS clicks
 FROM ` + from + `
 LEFT JOIN interactions i ON i.client = u.client AND i.user_id = $2 AND i.item = u.id
-WHERE u.client = $1 AND NOT u.erased AND NOT coalesce(i.dismissed, false) AND ` + where
+WHERE u.client = $1 AND NOT u.erased AND NOT coalesce(i.hidden, false) AND ` + where
 }
 
 const (

@@ -41,6 +41,7 @@ func TestInteractionsOfAnyBatchesMakeTheSameTables(t *testing.T) {
 func TestWhatInteractionsLeave(t *testing.T) {
 	const (
 		ada, bob = id.User("usr_04hk8ls48pkqs04hk8ls48pkqs"), id.User("usr_0000000000000000000000000g")
+		cyd      = id.User("usr_0000000000000000000000001g")
 		campaign = "cam_0000000000000000000000000g"
 	)
 	did := func(kind, item string, position int) event.Event {
@@ -49,14 +50,20 @@ func TestWhatInteractionsLeave(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		events []event.Event
-		want   string // dismissed, impressions kept; impressions, clicks
+		want   string // hidden, impressions kept; impressions, clicks
 	}{
 		{"an impression counts", []event.Event{did("impression", string(bob), 1)}, "f 1; 1 0"},
 		{"a click ends the count and is weighed by its position", []event.Event{did("impression", string(bob), 3), did("click", string(bob), 3)}, "f 0; 1 2"},
-		{"a conversion ends the count", []event.Event{did("impression", string(bob), 3), did("conversion", string(bob), 3)}, "f 0; 1 0"},
+		{"a conversion stays, and is an answer", []event.Event{did("impression", string(bob), 3), did("conversion", string(bob), 3)}, "t 0; 1 2"},
+		{"a conversion after a click is no second answer", []event.Event{did("click", string(bob), 3), did("conversion", string(bob), 3), did("click", string(bob), 1)}, "t 0; 0 2"},
+		{"who clicks again and again counts once", []event.Event{did("click", string(bob), 0), did("click", string(bob), 0), did("click", string(bob), 0)}, "f 0; 0 1"},
+		{"who sees it again may click again", []event.Event{did("impression", string(bob), 1), did("impression", string(bob), 1), did("click", string(bob), 1), did("click", string(bob), 1), did("click", string(bob), 1)}, "f 0; 2 2"},
+		{"who clicks after a conversion is still past it", []event.Event{did("conversion", string(bob), 0), did("impression", string(bob), 0), did("click", string(bob), 0)}, "t 0; 1 1"},
+		{"two who click count twice", []event.Event{did("click", string(bob), 1), event.InteractionRecorded{User: cyd, Item: string(bob), Kind: "conversion", Position: 1}}, "f 0 t 0; 0 2"},
 		{"a dismissal stays", []event.Event{did("dismiss", string(bob), 0), did("click", string(bob), 0)}, "t 0; 0 1"},
 		{"a campaign has no popularity here", []event.Event{did("dismiss", campaign, 0)}, "t 0;"},
 		{"who is erased leaves nothing", []event.Event{did("click", string(bob), 1), event.EndUserErased{User: bob}}, ";"},
+		{"who was erased counts no more", []event.Event{event.EndUserErased{User: ada}, did("impression", string(bob), 1), did("click", string(bob), 1)}, "; 0 0"},
 		{"whose feed it was leaves the popularity", []event.Event{did("click", string(bob), 1), event.EndUserErased{User: ada}}, "; 0 1"},
 	} {
 		h := newHistory(t)
@@ -69,8 +76,21 @@ func TestWhatInteractionsLeave(t *testing.T) {
 	for range 50 {
 		h.record("interactions", did("impression", string(bob), 1))
 	}
-	if got := left(t, h.all()); got != "f 20; 50 0" {
+	if got := left(t, h.all()); got != "f 20; 5 0" {
 		t.Errorf("after 50 impressions: %q", got)
+	}
+	for range 50 {
+		h.record("interactions", did("click", string(bob), 1))
+	}
+	if got := left(t, h.all()); got != "f 0; 5 0" {
+		t.Errorf("after 50 impressions and as many clicks: %q", got)
+	}
+	h = newHistory(t)
+	for range 50 {
+		h.record("interactions", did("impression", string(bob), 1), did("click", string(bob), 1))
+	}
+	if got := left(t, h.all()); got != "f 0; 5 5" {
+		t.Errorf("after 50 impressions, each clicked: %q", got)
 	}
 }
 
@@ -164,7 +184,7 @@ func TestAnImpressionTiresInASandboxWhoseClockIsAhead(t *testing.T) {
 func left(t *testing.T, events []eventstore.Recorded) string {
 	t.Helper()
 	dump := built(t, pgtest.New(t), projections.Interactions{}, events, func() int { return 3 },
-		`(SELECT dismissed, cardinality(seen) FROM interactions)`, `(SELECT impressions, clicks FROM popularity)`)
+		`(SELECT hidden, cardinality(seen) FROM interactions)`, `(SELECT impressions, clicks FROM popularity)`)
 	lines := strings.Split(strings.NewReplacer("(", "", ")", "", ",", " ").Replace(dump), "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, "SELECT") {

@@ -67,7 +67,7 @@ func (f *Feeds) compose(ctx context.Context, r Request, snapshot Snapshot) ([]it
 	if _, err := f.granted(ctx, r, []id.User{r.User}); err != nil {
 		return nil, err
 	}
-	dismissed, err := f.Interactions.Dismissed(ctx, r.Client, r.Eventual, r.User, nil)
+	hidden, err := f.Interactions.Hidden(ctx, r.Client, r.Eventual, r.User, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -79,22 +79,22 @@ func (f *Feeds) compose(ctx context.Context, r Request, snapshot Snapshot) ([]it
 	c := composition{cold: json.Unmarshal(user.Traits, &known) == nil && len(known) == 0}
 	copy(c.input.Seed[:], snapshot[:])
 	if !c.cold {
-		if err := f.match(ctx, r, &c, now, dismissed); err != nil {
+		if err := f.match(ctx, r, &c, now, hidden); err != nil {
 			return nil, err
 		}
 	}
 	if err := f.fill(ctx, r, &c, now); err != nil {
 		return nil, err
 	}
-	if err := f.campaigns(ctx, r, &c, now, dismissed); err != nil {
+	if err := f.campaigns(ctx, r, &c, now, hidden); err != nil {
 		return nil, err
 	}
 	return c.arrange(), nil
 }
 
 // match adds the users who are most alike.
-func (f *Feeds) match(ctx context.Context, r Request, c *composition, now time.Time, dismissed map[string]bool) error {
-	found, err := f.neighbours(ctx, r, func(user string) bool { return !dismissed[user] })
+func (f *Feeds) match(ctx context.Context, r Request, c *composition, now time.Time, hidden map[string]bool) error {
+	found, err := f.neighbours(ctx, r, func(user string) bool { return !hidden[user] })
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (f *Feeds) match(ctx context.Context, r Request, c *composition, now time.T
 	for i, user := range found.Users {
 		s, there := by[user]
 		if !there {
-			continue // erased or dismissed just now
+			continue // erased or hidden just now
 		}
 		score := ranking.MatchScore(found.Score[i], s.Unanswered, now.Sub(s.UpdatedAt))
 		matches = append(matches, match{i, ranking.Candidate{Score: score, Response: s.Response}})
@@ -234,8 +234,8 @@ func (f *Feeds) named(ctx context.Context, r Request, found []projections.Standi
 	return slices.DeleteFunc(found, func(s projections.Standing) bool { return !named[s.User] }), err
 }
 
-// campaigns adds what runs and was not dismissed.
-func (f *Feeds) campaigns(ctx context.Context, r Request, c *composition, now time.Time, dismissed map[string]bool) error {
+// campaigns adds what runs and is not hidden.
+func (f *Feeds) campaigns(ctx context.Context, r Request, c *composition, now time.Time, hidden map[string]bool) error {
 	if f.Campaigns == nil {
 		return nil
 	}
@@ -244,7 +244,7 @@ func (f *Feeds) campaigns(ctx context.Context, r Request, c *composition, now ti
 		return err
 	}
 	for _, campaign := range running {
-		if dismissed[string(campaign.Campaign)] {
+		if hidden[string(campaign.Campaign)] {
 			continue
 		}
 		score := ranking.ClickScore(campaign.Response, campaign.Pace, campaign.Unanswered, now.Sub(campaign.Since))

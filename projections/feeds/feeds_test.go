@@ -257,7 +257,7 @@ func (c *crowd) whole(r Request) (shown []Item) {
 	return shown
 }
 
-// Whatever a feed is filtered by, it shows each whom the filter names once, and nobody who was dismissed.
+// Whatever a feed is filtered by, it shows each whom the filter names once, and nobody who was dismissed or converted on.
 func TestAFeedShowsWhomItsFilterNames(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t)
@@ -267,13 +267,13 @@ func TestAFeedShowsWhomItsFilterNames(t *testing.T) {
 		ada = c.Create(c.Acme, fmt.Sprint(n), fmt.Sprintf(`{"age":%d,"town":"town %d"}`, n, n%4))
 		ages[ada] = n
 	}
-	dismissed, tired := map[id.User]bool{}, c.whole(Request{Client: c.Acme, User: ada, Limit: 200})[85].User
+	hidden, tired := map[id.User]bool{}, c.whole(Request{Client: c.Acme, User: ada, Limit: 200})[85].User
 	for user, age := range ages {
 		switch {
 		case user == ada || user == tired:
 		case age%10 == 0:
-			dismissed[user] = true
-			c.Interact(c.Acme, ada, user, "dismiss", 1)
+			hidden[user] = true
+			c.Interact(c.Acme, ada, user, []string{"dismiss", "conversion"}[age/10%2], 1)
 		case age%10 == 1:
 			c.Interact(c.Acme, tired, user, "click", 1)
 		}
@@ -294,7 +294,7 @@ func TestAFeedShowsWhomItsFilterNames(t *testing.T) {
 		}
 		var want, got []id.User
 		for user, age := range ages {
-			if named(age) && user != ada && !dismissed[user] {
+			if named(age) && user != ada && !hidden[user] {
 				want = append(want, user)
 			}
 		}

@@ -103,7 +103,7 @@ func (f *Feeds) show(ctx context.Context, r Request, at *Place, candidate item, 
 		return shown, true, nil
 	}
 	shown.Campaign = id.Campaign(candidate.id)
-	if f.Campaigns == nil || at.between < fewestBetween || check.dismissed[candidate.id] {
+	if f.Campaigns == nil || at.between < fewestBetween || check.hidden[candidate.id] {
 		return Item{}, false, nil
 	}
 	if r.Preview {
@@ -123,14 +123,14 @@ func (f *Feeds) show(ctx context.Context, r Request, at *Place, candidate item, 
 
 // check is what decides about items at the moment that they are shown.
 type check struct {
-	names     map[id.User]string // of those who are there
-	dismissed map[string]bool
-	granted   map[id.User]bool // nil: no consent is asked for
+	names   map[id.User]string // of those who are there
+	hidden  map[string]bool
+	granted map[id.User]bool // nil: no consent is asked for
 }
 
 func (c check) may(user id.User) bool {
 	_, there := c.names[user]
-	return there && !c.dismissed[string(user)] && (c.granted == nil || c.granted[user])
+	return there && !c.hidden[string(user)] && (c.granted == nil || c.granted[user])
 }
 
 // check looks up what has become of items, and of the user whose feed it is.
@@ -148,7 +148,7 @@ func (f *Feeds) check(ctx context.Context, r Request, items []item) (c check, er
 	if _, there := c.names[r.User]; !there {
 		return c, fault.UnknownUser()
 	}
-	if c.dismissed, err = f.Interactions.Dismissed(ctx, r.Client, r.Eventual, r.User, all); err != nil {
+	if c.hidden, err = f.Interactions.Hidden(ctx, r.Client, r.Eventual, r.User, all); err != nil {
 		return c, err
 	}
 	c.granted, err = f.granted(ctx, r, users)

@@ -887,10 +887,10 @@ class AsyncFeedAPI:
         without a click, and so that a page is not all the same; every fifth place holds a campaign
         while there are any; popular and new users follow where matches run out. Without a cursor a
         new feed is ranked. Its pages stay as they are for 30 minutes: nothing comes twice, nothing
-        is missed, and whoever was erased, dismissed or has withdrawn consent meanwhile is left out.
-        A later cursor is answered with 410 `feed_expired`. A campaign on a page counts as shown,
-        against its frequency cap too; for everything else say with an interaction that the user saw
-        it.
+        is missed, and whoever was erased, dismissed or converted on, or has withdrawn consent
+        meanwhile is left out. A later cursor is answered with 410 `feed_expired`. A campaign on a
+        page counts as shown, against its frequency cap too; for everything else say with an
+        interaction that the user saw it.
 
         It fetches a page at a time.
 
@@ -905,10 +905,10 @@ class AsyncFeedAPI:
         without a click, and so that a page is not all the same; every fifth place holds a campaign
         while there are any; popular and new users follow where matches run out. Without a cursor a
         new feed is ranked. Its pages stay as they are for 30 minutes: nothing comes twice, nothing
-        is missed, and whoever was erased, dismissed or has withdrawn consent meanwhile is left out.
-        A later cursor is answered with 410 `feed_expired`. A campaign on a page counts as shown,
-        against its frequency cap too; for everything else say with an interaction that the user saw
-        it.
+        is missed, and whoever was erased, dismissed or converted on, or has withdrawn consent
+        meanwhile is left out. A later cursor is answered with 410 `feed_expired`. A campaign on a
+        page counts as shown, against its frequency cap too; for everything else say with an
+        interaction that the user saw it.
 
         It fetches one page.
 
@@ -920,8 +920,10 @@ class AsyncFeedAPI:
         """Record what a user did about an item of the feed.
 
         Names either the `impression_id` that the feed gave, which also tells how far down the item
-        stood, or an `item_id`. What was dismissed is shown to this user no more. An impression is
-        seen, clicked and converted once: saying it again adds nothing.
+        stood, or an `item_id`. What was dismissed is shown to this user no more, nor is a user
+        after a `conversion`. An impression is seen, clicked and converted once: saying it again
+        adds nothing. For how popular somebody is each user counts with its first five impressions,
+        and one click or conversion of each.
 
         ``POST /api/v1/users/{user_id}/feed/interactions``
         """
