@@ -703,14 +703,21 @@ func TestSigningOutEndsTheSessionAmongMany(t *testing.T) {
 
 func TestAFormThatCannotBeReadIsRefused(t *testing.T) {
 	t.Parallel()
-	for path, form := range map[string]string{
-		"sign-in": "email=%zz",
-		"sign-up": "company_name=" + strings.Repeat("a", largestEntrance),
-		"traits":  "key=" + strings.Repeat("a", largestForm),
+	for _, sent := range []struct{ path, form string }{
+		{"sign-in", "email=%zz"},
+		{"sign-up", "company_name=" + strings.Repeat("a", largestEntrance)},
+		{"traits", "key=" + strings.Repeat("a", largestForm)},
+		// A call to the API carries no such text, and no such header.
+		{"sign-up", "email=a@example.com&password=correct+horse&company_name=%ff"},
+		{"users", "key=KEY&external_id=%ed%a0%80"},
+		{"users", "key=%C3%BC&external_id=u1"},
+		{"users", "key=a%00&external_id=u1"},
+		{"segments/seg_1", "etag=%22%D9%A3%22&name=a"},
+		{"segments/seg_1", "etag=%221%22%0d%0aX:+y&name=a"},
 	} {
-		page := rendered(t, pagesOf(t), base(kindred.RoleOwner, "Acme", "admin"), http.MethodPost, path, form)
+		page := rendered(t, pagesOf(t), base(kindred.RoleOwner, "Acme", "admin"), http.MethodPost, sent.path, sent.form)
 		if !strings.HasPrefix(page, "400 ") || !strings.Contains(page, say("problem.this_form_cannot_be")) {
-			t.Errorf("%s: %.200s", path, page)
+			t.Errorf("%s %.40q: %.200s", sent.path, sent.form, page)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	kindred "kindred/sdk/go"
 )
@@ -203,7 +204,7 @@ func (s *Console) withForm(most int64, serve http.HandlerFunc) http.HandlerFunc 
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, most)
 		if err := s.Forms(w, r, func() {
-			if err := r.ParseForm(); err != nil {
+			if err := r.ParseForm(); err != nil || !carried(r.Form) {
 				s.unreadable(w, r)
 				return
 			}
@@ -214,6 +215,20 @@ func (s *Console) withForm(most int64, serve http.HandlerFunc) http.HandlerFunc 
 			s.refuse(w, r, http.StatusServiceUnavailable, titles[http.StatusServiceUnavailable], say("problem.please_try_again_in"))
 		}
 	}
+}
+
+// carried says whether calls to the API can carry a form: bodies are UTF-8, and headers, for which key and etag are,
+// printable ASCII. Browsers send our pages' forms so.
+func carried(form url.Values) bool {
+	for name, values := range form {
+		for _, value := range values {
+			unprintable := strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+			if !utf8.ValidString(value) || unprintable && (name == "key" || name == "etag") {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // serve finds who asks for a page, and makes it.
