@@ -14,7 +14,7 @@ func (w *Worker) Prune(ctx context.Context) error { return w.prune(ctx) }
 
 // Cut cuts a file into chunks, by a clock.
 func Cut(body io.Reader, maxLine int, now func() time.Time) (chunks []string, err error) {
-	cut := newCutter(body, maxLine, now)
+	cut := newChunker(body, maxLine, now)
 	for {
 		chunk, lines, err := cut.next()
 		if err != nil || lines == 0 {

@@ -138,7 +138,7 @@ func (s *Spool) Receive(ctx context.Context, call commands.Call, mode string, bo
 }
 
 func (s *Spool) receive(ctx context.Context, client id.Client, named id.Import, body io.Reader, maxLine int) error {
-	cut := newCutter(body, maxLine, s.Now)
+	cut := newChunker(body, maxLine, s.Now)
 	most := cmp.Or(s.MaxBytes, maxBytes)
 	for n, size := 0, int64(0); ; n++ { // size is as sealed: the same is compared with what may wait
 		chunk, lines, err := cut.next()

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// cutter cuts a file into chunks of whole lines.
-type cutter struct {
+// chunker cuts a file into chunks of whole lines.
+type chunker struct {
 	from  *bufio.Reader
 	most  int // bytes of a line that are kept
 	chunk []byte
 	now   func() time.Time
 }
 
-func newCutter(from io.Reader, maxLine int, now func() time.Time) *cutter {
-	return &cutter{from: bufio.NewReaderSize(from, maxLine+1), most: maxLine + 1, now: now}
+func newChunker(from io.Reader, maxLine int, now func() time.Time) *chunker {
+	return &chunker{from: bufio.NewReaderSize(from, maxLine+1), most: maxLine + 1, now: now}
 }
 
 // next returns the next chunk and how many lines it has, 0 at the end: what comes slowly is
 // cut after chunkWithin. The chunk is the caller's until the next call. Of a line that is
 // longer than it may be, one byte more than it may have is kept: enough to be refused.
-func (c *cutter) next() (chunk []byte, lines int64, err error) {
+func (c *chunker) next() (chunk []byte, lines int64, err error) {
 	c.chunk = c.chunk[:0]
 	due := c.now().Add(chunkWithin)
 	for len(c.chunk) < chunkSize && (lines == 0 || c.now().Before(due)) {
@@ -52,7 +52,7 @@ func (c *cutter) next() (chunk []byte, lines int64, err error) {
 }
 
 // skip passes over the rest of a line.
-func (c *cutter) skip() error {
+func (c *chunker) skip() error {
 	for {
 		_, err := c.from.ReadSlice('\n')
 		switch {
