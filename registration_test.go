@@ -126,13 +126,13 @@ func TestEachEventIsMadeFoldedAndShown(t *testing.T) {
 				called = called || writes.called[maker]
 			}
 			if !called {
-				t.Errorf("nothing records %s: %v", name, writes.made[shape])
+				t.Errorf("nothing that is called records %s; these functions make it: %v", name, writes.made[shape])
 			}
 			if folds.cases[shape] == listed(unfolded, name) {
-				t.Errorf("%s is folded: %t, and listed as what is not: %t", name, folds.cases[shape], listed(unfolded, name))
+				t.Errorf("%s is folded by an aggregate of domain: %t; listed in unfolded of registration_test.go: %t; it has to be one of both", name, folds.cases[shape], listed(unfolded, name))
 			}
 			if shown := shows.cases[shape] || event.IsPublic(name); shown == listed(unshown, name) { // public_events shows all that are public
-				t.Errorf("%s is shown by a read model: %t, and listed as what is not: %t", name, shown, listed(unshown, name))
+				t.Errorf("%s is applied by a read model, or public: %t; listed in unshown of registration_test.go: %t; it has to be one of both", name, shown, listed(unshown, name))
 			}
 		}
 	}
