@@ -28,13 +28,13 @@ var notRun = map[string]string{
 	"export KINDRED_URL=http://127.0.0.1:8080 KINDRED_API_KEY=kin_live_…":                                          "it needs a key of the reader's",
 	"cd my-app && npm install --save-dev typescript @types/node":                                                   "it installs packages; sdk/conformance compiles and runs the module in the same way",
 	"new/kindred migrate": "it needs two releases",
-	"bin/kindred login --url https://kindred.example.com":                                                      "it asks for a password; it has tests of its own",
-	"bin/kindred listen --forward-to http://localhost:3000/hooks --events match.computed":                      "it listens until it is interrupted, and has tests of its own",
-	"SANDBOX=$(bin/kindred sandboxes create ci --expires-in 24h)":                                              "it needs a login, and has tests of its own",
-	"bin/kindred clusters list --layer lay_…":                                                                  "it needs clusters, and has tests of its own",
-	"KINDRED_TEST_POOLED=1 bin/testpg go test ./e2e":                                                           "it is these tests once more",
-	"bin/testpg go test -vet=off -skip Recipes . ./domain/... ./eventstore ./projections ./readapi ./commands": "make test runs these, too",
-	"bin/kindred trigger cluster.drift_detected":                                                               "it needs a sandbox, and has tests of its own",
+	"bin/kindred login --url https://kindred.example.com":                                                                             "it asks for a password; it has tests of its own",
+	"bin/kindred listen --forward-to http://localhost:3000/hooks --events match.computed":                                             "it listens until it is interrupted, and has tests of its own",
+	"SANDBOX=$(bin/kindred sandboxes create ci --expires-in 24h)":                                                                     "it needs a login, and has tests of its own",
+	"bin/kindred clusters list --layer lay_…":                                                                                         "it needs clusters, and has tests of its own",
+	"KINDRED_TEST_POOLED=1 bin/testpg go test ./e2e":                                                                                  "it is these tests once more",
+	"bin/testpg go test -vet=off -skip Recipes . ./domain ./domain/event ./domain/id ./eventstore ./projections ./readapi ./commands": "make test runs these, too",
+	"bin/kindred trigger cluster.drift_detected":                                                                                      "it needs a sandbox, and has tests of its own",
 }
 
 // TestTheCommandsOfTheDocumentationRun runs the blocks of each page in their
