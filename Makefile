@@ -96,8 +96,9 @@ vet:
 	go vet ./...
 	cd sdk/go && go vet ./...
 
-lint: $(LINT) ## check formats and run the linters
+lint: $(LINT) ## check formats and the faults in comments, and run the linters
 	$(LINT) fmt --diff
+	go run ./scripts/faults -check
 	$(LINT) run --allow-parallel-runners
 	cd sdk/go && $(CURDIR)/$(LINT) run --allow-parallel-runners
 
