@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -320,8 +321,9 @@ var errEnded = errors.New("the attempt has ended before the request was sent")
 func isLost(err error) bool {
 	var last *final
 	var refused *Error
+	var untrusted *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &last):
+	case errors.As(err, &last) || errors.As(err, &untrusted):
 		return false // nothing was sent, or what was answered is known
 	case errors.As(err, &refused):
 		return refused.Status == http.StatusBadGateway || refused.Status == http.StatusGatewayTimeout

@@ -259,7 +259,7 @@ export class Caller {
       try {
         response = await this.#s.fetch(this.#s.base + path, init);
       } catch (cause) {
-        throw broken ?? new ConnectionError("the connection broke", { cause });
+        throw broken ?? unanswered(cause);
       }
       const requestId = response.headers.get("X-Request-Id") ?? "";
       options.onAnswer?.({ status: response.status, requestId, etag: response.headers.get("ETag") ?? "", attempts, headers: response.headers });
@@ -286,8 +286,18 @@ function isRepeatable(r: Request, options: CallOptions): boolean {
 /** Whether nobody knows what became of a request. */
 function isLost(fault: unknown): boolean {
   if (fault instanceof RefusedError) return fault.status === 502 || fault.status === 504;
-  return fault instanceof ConnectionError || fault instanceof TimeoutError; // the latter of an exchange
+  return fault instanceof ConnectionError ? fault.lost : fault instanceof TimeoutError; // of an exchange
 }
+
+/** What an attempt without an answer ends with. No repetition mends a certificate, and nothing was sent. */
+function unanswered(cause: unknown): ConnectionError {
+  const { code, message } = (cause as { cause?: { code?: unknown; message?: unknown } } | undefined)?.cause ?? {};
+  if (!untrusted.test(String(code))) return new ConnectionError("the connection broke", { cause });
+  return Object.assign(new ConnectionError(`the certificate of the server is not trusted: ${String(message)}`, { cause }), { lost: false });
+}
+
+/** What Node calls a certificate that it does not trust. */
+const untrusted = /^(?!ERR_SSL).*(CERT|SELF_SIGNED|LEAF_SIGNATURE|HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE)/;
 
 /** Whether kindred, and nothing on the way to it, has not found what was asked for. */
 function isGone(fault: unknown): boolean {

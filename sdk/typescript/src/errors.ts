@@ -43,6 +43,11 @@ export class RefusedError extends KindredError {
 /** Nothing, or half an answer, came back. */
 export class ConnectionError extends KindredError {
   override readonly name = "ConnectionError";
+  /**
+   * Whether nobody knows what became of the request.
+   * @internal
+   */
+  lost = true;
 }
 
 /** The call took longer than it may. */

@@ -11,6 +11,7 @@ import os
 import random
 import re
 import secrets
+import ssl
 import time
 import urllib.parse
 import zlib
@@ -270,7 +271,21 @@ def is_lost(fault: KindredError) -> bool:
     """Whether nobody knows what became of a request."""
     if isinstance(fault, RefusedError):
         return fault.status in (502, 504)
-    return isinstance(fault, (BrokenConnectionError, TookTooLongError))  # the latter of an exchange
+    if isinstance(fault, BrokenConnectionError):
+        return fault._lost
+    return isinstance(fault, TookTooLongError)  # of an exchange
+
+
+def broken(cause: httpx.HTTPError) -> BrokenConnectionError:
+    """What an attempt without an answer ends with. No repetition mends a certificate, and nothing was sent."""
+    at: BaseException | None = cause
+    while at is not None:
+        if isinstance(at, ssl.SSLCertVerificationError):
+            fault = BrokenConnectionError(f"the certificate of the server is not trusted: {at.verify_message}")
+            fault._lost = False
+            return fault
+        at = at.__cause__ or at.__context__
+    return BrokenConnectionError("the connection broke, or no answer came in time")
 
 
 def is_gone(fault: KindredError) -> bool:

@@ -278,7 +278,7 @@ class Caller:
         except httpx.InvalidURL:
             raise UsageError(f"{r.operation}: an id or what is asked for is too long for a URL") from None
         except httpx.HTTPError as cause:
-            raise BrokenConnectionError("the connection broke, or no answer came in time") from cause
+            raise common.broken(cause) from cause
         try:
             id = response.headers.get("X-Request-Id", "")
             if call.on_answer:

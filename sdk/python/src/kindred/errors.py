@@ -47,6 +47,8 @@ def _places(errors: Any) -> list[t.FieldError]:
 class BrokenConnectionError(KindredError):
     """Nothing, or half an answer, came back."""
 
+    _lost: bool = True  # nobody knows what became of the request
+
 
 class TookTooLongError(KindredError):
     """The call took longer than it may."""
