@@ -299,3 +299,32 @@ kindred.users.get("usr_1")
 assert ports[0] == ports[2] != ports[1], ports
 `)
 }
+
+// httpcore keeps the connection of a call that is cancelled when it is there and nothing was sent, and uses it no more.
+func TestACancelledCallOfPythonsTasksLeavesNoConnection(t *testing.T) {
+	runsPython(t, `
+import asyncio
+from kindred import AsyncKindred
+async def main():
+    open_, none = set(), asyncio.Event()
+    async def silent(reader, writer):
+        open_.add(writer)
+        await reader.read()
+        writer.close()
+        open_.remove(writer)
+        if not open_:
+            none.set()
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    kindred = AsyncKindred(base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", token="e30.e30.c2ln")
+    for steps in range(80):  # of the event loop, after which it is cancelled
+        call = asyncio.create_task(kindred.users.get("usr_1"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+    none.clear()
+    if open_:
+        await asyncio.wait_for(none.wait(), 20)
+asyncio.run(main())
+`)
+}

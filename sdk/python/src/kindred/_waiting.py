@@ -36,11 +36,25 @@ async def answered_async(http: httpx.AsyncClient, request: httpx.Request, second
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await http.send(request, stream=True)
+            try:
+                return await http.send(request, stream=True)
+            except BaseException:
+                await _close_abandoned(http)
+                raise
     except TimeoutError:
         if not limit.expired():  # it is of what makes the lines
             raise
         raise httpx.ReadTimeout("the head of the answer took too long") from None
+
+
+async def _close_abandoned(http: httpx.AsyncClient) -> None:
+    """Close what no request has: httpcore keeps the connection of a call that is cancelled before it sends, and uses it no more."""
+    for transport in (http._transport, *http._mounts.values()):
+        pool: Any = getattr(transport, "_pool", None)  # a transport of tests has none
+        used = {id(request.connection) for request in getattr(pool, "_requests", ())}
+        for one in getattr(pool, "connections", ()):
+            if id(one) not in used and not one.is_idle() and not one.is_closed():
+                await one.aclose()
 
 
 def sent(lines: Any, ends: float) -> Iterator[bytes]:
