@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -11,7 +12,39 @@ import (
 	"testing/synctest"
 
 	"kindred/httpapi/pipetest"
+	"kindred/testkit"
 )
+
+// What a caller sends on a connection just as it is closed is lost.
+func TestWhoAsksAProcessThatStopsIsToldToUseAnotherConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		listener, c := pipetest.Listen()
+		a := &App{Config: Config{MaxConnections: 64}, logger: slog.New(slog.DiscardHandler)}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- a.serveHTTP(ctx, t.Context(), listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		}()
+		answers := bufio.NewReader(c)
+		for _, stops := range []bool{false, true} {
+			if stops {
+				stop()
+				synctest.Wait()
+			}
+			if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			answer := testkit.Must(http.ReadResponse(answers, nil))(t)
+			if answer.Close != stops || answer.StatusCode != http.StatusOK {
+				t.Errorf("while it stops (%t): %s, closes: %t", stops, answer.Status, answer.Close)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
 
 func TestWhoIsNotDoneInTimeIsCutOffInAnOrderlyStop(t *testing.T) {
 	t.Parallel()

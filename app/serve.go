@@ -27,7 +27,7 @@ import (
 
 const (
 	// drainPause lets load balancers see that this process is not ready any
-	// more before it stops listening.
+	// more before it stops listening, and callers leave their connections.
 	drainPause   = 200 * time.Millisecond
 	drainTimeout = 20 * time.Second
 )
@@ -208,7 +208,7 @@ func (a *App) namedForDeliveries(ctx context.Context, client id.Client, users []
 
 // serveHTTP serves until ctx ends or what stands behind it fails.
 func (a *App) serveHTTP(ctx, behind context.Context, listener net.Listener, handler http.Handler) error {
-	server := httpapi.NewServer(listener.Addr().String(), handler)
+	server := httpapi.NewServer(listener.Addr().String(), a.closing(handler))
 	served := make(chan error, 1)
 	listener = httpapi.Bounded(listener, a.Config.MaxConnections, a.Config.TrustedProxies)
 	go func() { served <- server.Serve(httpapi.Problems(listener, rand.Reader)) }()
@@ -227,6 +227,17 @@ func (a *App) serveHTTP(ctx, behind context.Context, listener net.Listener, hand
 		return server.Close()
 	}
 	return nil
+}
+
+// closing has connections end with the next answer once the process is about to stop: what a
+// caller sends on one just as it is closed is lost.
+func (a *App) closing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // health is what a process serves that is no API.
