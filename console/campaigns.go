@@ -274,7 +274,7 @@ func (p *page) campaign() error {
 		total += i.SpentMinor
 		spent.Series[0].Values = append(spent.Series[0].Values, float64(total)/unit)
 	}
-	spent.Series = append(spent.Series, evenPace(one, came.Series, interval, unit, now.In(zoneOf(p.r)))...)
+	spent.Series = append(spent.Series, evenPace(one, came.Series, interval, unit, lastOf(one, now).In(zoneOf(p.r)))...)
 	shown.Description = say("campaign.impressions_clicks_conversions", number(came.Impressions), number(came.Clicks), number(came.Conversions))
 	spent.Title = say("campaign.spent_so_far_by", interval)
 	spent.Description = say("campaign.of", money(came.SpentMinor, one.Currency), money(one.BudgetMinor, one.Currency))
@@ -293,7 +293,7 @@ func (p *page) campaign() error {
 	return p.show("campaign", "Campaigns", one.Name, map[string]any{
 		"Segments": segments, "Audience": of, "ETag": p.etag(read),
 		"Campaign": one, "Analytics": came, "Shown": shown, "Spent": spent, "Interval": interval, "Clusters": clusters,
-		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": expected(one, now), "Over": over(one, now),
+		"Share": float64(one.SpentMinor) / float64(max(one.BudgetMinor, 1)), "Expected": expected(one, lastOf(one, now)), "Over": over(one, now),
 	})
 }
 
@@ -302,21 +302,29 @@ func over(c *kindred.Campaign, now time.Time) bool {
 	return c.EndsAt != nil && !c.EndsAt.After(now) && slices.Contains([]kindred.CampaignStatus{kindred.CampaignStatusDraft, kindred.CampaignStatusScheduled, kindred.CampaignStatusPaused}, c.Status)
 }
 
-// evenPace is what an even pace has spent by the end of each interval in the zone of now, as
-// far as it has come; none where the campaign has no end.
-func evenPace(c *kindred.Campaign, intervals []kindred.AnalyticsInterval, interval string, unit float64, now time.Time) []chart.Series {
+// lastOf is when a campaign ended, which was its last change, or now where it has not.
+func lastOf(c *kindred.Campaign, now time.Time) time.Time {
+	if c.Status == kindred.CampaignStatusCompleted || c.Status == kindred.CampaignStatusCancelled {
+		return c.UpdatedAt
+	}
+	return now
+}
+
+// evenPace is what an even pace has spent by the end of each interval in the zone of last, as
+// far as that lies before it; none where the campaign has no end.
+func evenPace(c *kindred.Campaign, intervals []kindred.AnalyticsInterval, interval string, unit float64, last time.Time) []chart.Series {
 	if c.StartedAt == nil || c.EndsAt == nil || !c.EndsAt.After(*c.StartedAt) {
 		return nil
 	}
 	line := chart.Series{Name: say("campaign.even_pace")}
 	for i, at := range intervals {
-		start := at.Start.In(now.Location())
+		start := at.Start.In(last.Location())
 		end := map[string]time.Time{"hour": start.Add(time.Hour), "day": start.AddDate(0, 0, 1), "week": start.AddDate(0, 0, 7), "month": start.AddDate(0, 1, 0)}[interval]
 		if i+1 < len(intervals) && intervals[i+1].Start.Before(end) { // as after a day that begins at one o'clock
 			end = intervals[i+1].Start
 		}
-		if end.After(now) {
-			end = now
+		if end.After(last) {
+			end = last
 		}
 		share := float64(end.Sub(*c.StartedAt)) / float64(c.EndsAt.Sub(*c.StartedAt))
 		line.Values = append(line.Values, min(max(share, 0), 1)*float64(c.BudgetMinor)/unit)
@@ -324,13 +332,13 @@ func evenPace(c *kindred.Campaign, intervals []kindred.AnalyticsInterval, interv
 	return []chart.Series{line}
 }
 
-// expected is the share of the budget that an even pace has spent by now; -1 where the
+// expected is the share of the budget that an even pace has spent by a time; -1 where the
 // campaign has no end.
-func expected(c *kindred.Campaign, now time.Time) float64 {
+func expected(c *kindred.Campaign, at time.Time) float64 {
 	if c.StartedAt == nil || c.EndsAt == nil || !c.EndsAt.After(*c.StartedAt) {
 		return -1
 	}
-	return min(max(float64(now.Sub(*c.StartedAt))/float64(c.EndsAt.Sub(*c.StartedAt)), 0), 1)
+	return min(max(float64(at.Sub(*c.StartedAt))/float64(c.EndsAt.Sub(*c.StartedAt)), 0), 1)
 }
 
 func (p *page) changeCampaign() error {

@@ -919,7 +919,18 @@ func TestWhatWasSpentByADayStandsBesideAnEvenPaceByThatDay(t *testing.T) {
 		"/api/v1/campaigns/cam_1/analytics": kindred.CampaignAnalytics{
 			Currency: "EUR", SpentMinor: 20_000, Series: []kindred.AnalyticsInterval{spent(3, 1_000), spent(4, 500), spent(20, 700)},
 		},
+		"/api/v1/campaigns/cam_2": kindred.Campaign{
+			ID: "cam_2", Currency: "EUR", BudgetMinor: 30_000, SpentMinor: 30_000, Status: kindred.CampaignStatusCompleted,
+			StartedAt: &started, EndsAt: new(started.AddDate(0, 0, 10)), UpdatedAt: started.AddDate(0, 0, 3),
+		},
+		"/api/v1/campaigns/cam_2/analytics": kindred.CampaignAnalytics{
+			Currency: "EUR", SpentMinor: 30_000, Series: []kindred.AnalyticsInterval{spent(1, 1_000), spent(4, 29_000)},
+		},
 	})
+	if early := rendered(t, pagesOf(t), world, http.MethodGet, "campaigns/cam_2", ""); !strings.Contains(early, "an even pace would be at 30 %") ||
+		!strings.Contains(strings.ReplaceAll(early, "\n", ""), `<th scope="row">4 Nov</th><td class="num">300.00</td><td class="num">90.00</td>`) {
+		t.Errorf("a campaign that ended early is not held beside the pace of its end: %s", early)
+	}
 	page := strings.ReplaceAll(rendered(t, pagesOf(t), world, http.MethodGet, "campaigns/cam_1", ""), "\n", "")
 	for day, want := range map[string][]string{"3 Nov": {"188.00", "30.00"}, "4 Nov": {"193.00", "40.00"}, "20 Nov": {"200.00", "200.00"}} {
 		row := `<th scope="row">` + day + "</th>"

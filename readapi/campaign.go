@@ -95,7 +95,13 @@ func (a *API) GetCampaignAnalytics(ctx context.Context, r httpapi.GetCampaignAna
 	}, nil
 }
 
+// paced is how a campaign stands beside an even pace, now or, where it is over, at its end.
 func paced(c projections.Campaign, now time.Time) httpapi.Pacing {
+	switch httpapi.CampaignStatus(c.Status) {
+	case httpapi.CampaignCompleted, httpapi.CampaignCancelled:
+		now = c.UpdatedAt // its last change
+	default:
+	}
 	spending := pacing.Spending{SpentMinor: c.SpentMinor, BudgetMinor: c.BudgetMinor, StartedAt: c.StartedAt}
 	if c.EndsAt != nil && !c.StartedAt.IsZero() {
 		spending.EndsAt = *c.EndsAt

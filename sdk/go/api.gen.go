@@ -4360,8 +4360,8 @@ const (
 type Pacing struct {
 	// How likely it should be shown where it could be: 1/ratio where that is over 1.
 	Probability float64 `json:"probability"`
-	// What was spent, by what would have been at an even pace; 0 in the first minute and without an
-	// end.
+	// What was spent, by what would have been at an even pace, of a campaign that is over until its
+	// end; 0 in the first minute and without an end.
 	Ratio float64 `json:"ratio"`
 }
 

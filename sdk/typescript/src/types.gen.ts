@@ -2074,8 +2074,8 @@ export interface Pacing {
   /** How likely it should be shown where it could be: 1/ratio where that is over 1. */
   probability: number;
   /**
-   * What was spent, by what would have been at an even pace; 0 in the first minute and without an
-   * end.
+   * What was spent, by what would have been at an even pace, of a campaign that is over until its
+   * end; 0 in the first minute and without an end.
    */
   ratio: number;
 }

@@ -1969,8 +1969,8 @@ class Pacing(TypedDict):
     """Where `ends_at` is set, the budget is spread evenly over the time until then."""
     # How likely it should be shown where it could be: 1/ratio where that is over 1.
     probability: float
-    # What was spent, by what would have been at an even pace; 0 in the first minute and without an
-    # end.
+    # What was spent, by what would have been at an even pace, of a campaign that is over until its
+    # end; 0 in the first minute and without an end.
     ratio: float
 
 
