@@ -52,6 +52,18 @@ test("the builder shows each comparison whole, and no field for one that compare
   await browser.close();
 });
 
+test("a sum stands below its currency before it is parted", async () => {
+  const browser = await chromium(), page = await opened(browser);
+  await page.setViewportSize({ width: 360, height: 900 });
+  await page.goto("http://golden.test/campaign.html");
+  const lines = await page.locator(".figure:has(.unit)").first().evaluate((figure) => ["4.50", "4,321.50", "54,321.50", "654,321.50"].map((sum) => {
+    figure.querySelector(".sum").innerHTML = sum.replaceAll(",", ",<wbr>");
+    return Math.round(figure.querySelector(".sum").offsetHeight / parseFloat(getComputedStyle(figure).lineHeight));
+  }));
+  assert.deepEqual(lines, [1, 1, 1, 1]);
+  await browser.close();
+});
+
 test("on paper the golden pages say all: rules, whole samples and names, and nothing that is folded", async () => {
   const browser = await chromium(), page = await opened(browser), wrong = [];
   await page.setViewportSize({ width: 718, height: 1000 }); // A4 within its margins
