@@ -402,6 +402,19 @@ test("whoever comes back to a form that made something and sends it as it was ma
   await close();
 });
 
+test("whoever comes back to a rule that was typed sees whom it names", async () => {
+  const { page, hand, close } = await opened(full.account);
+  await hand.open("segments");
+  await page.fill("textarea[name=rule]", "traits.age > 40");
+  const named = () => eventually("the rule is answered", () => page.evaluate(() => document.querySelector("#named .figure:not(.row:has(.ahead) *)")?.textContent));
+  const members = await named();
+  await hand.open("users");
+  await page.goBack();
+  assert.equal(await page.inputValue("textarea[name=rule]"), "traits.age > 40");
+  assert.equal(await named(), members);
+  await close();
+});
+
 test("what was done or refused is in the title or focused, and a page that was refused stays live", async () => {
   const { page, hand, close } = await opened(full.account);
   const focused = () => page.evaluate(() => document.activeElement.name ?? document.activeElement.innerText);

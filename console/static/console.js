@@ -102,11 +102,11 @@ for (const part of document.querySelectorAll("[data-later]")) (async () => {
   else if (answer?.status === 422) location.replace(part.dataset.later);
 })();
 
-// Whom a rule names, while it is typed.
+// Whom a rule names, while it is typed, and once it is typed again by a browser that comes back to the page.
 for (const rule of document.querySelectorAll("[data-count]")) {
-  const question = () => encodeURIComponent(rule.value.trim()) + (rule.form.elements.layer?.value ? "&layer=" + rule.form.elements.layer.value : "");
-  let typed, answered = question();
-  rule.form.addEventListener("input", () => {
+  const question = (text = rule.value) => encodeURIComponent(text.trim()) + (rule.form.elements.layer?.value ? "&layer=" + rule.form.elements.layer.value : "");
+  let typed, answered = question(rule.defaultValue);
+  const ask = () => {
     clearTimeout(typed);
     const asked = question();
     rule.classList.toggle("ahead", asked !== answered); // of what stands beside it, which is greyed
@@ -118,7 +118,9 @@ for (const rule of document.querySelectorAll("[data-count]")) {
       rule.classList.remove("ahead");
       answered = asked;
     }, 400);
-  });
+  };
+  rule.form.addEventListener("input", ask);
+  addEventListener("pageshow", ask);
 }
 
 // On a narrow screen the rail is a bar, which shows where one is.
