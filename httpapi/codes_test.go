@@ -33,7 +33,7 @@ var kinds = map[string]fault.Kind{
 // status with all faults that the code makes.
 func TestTheContractNamesEveryCode(t *testing.T) {
 	made := map[string]bool{ // written by the door, by the edge itself, or by fault.NewInvalid
-		"400 unreadable_request": true, "417 unreadable_request": true, "431 unreadable_request": true, "501 unreadable_request": true,
+		"400 unreadable_request": true, "417 unreadable_request": true, "431 unreadable_request": true, "501 unreadable_request": true, "505 unreadable_request": true,
 		"405 method_not_allowed": true, "422 invalid": true, "500 internal": true, "503 overloaded": true,
 	}
 	collectCodes(t, made)

@@ -106,6 +106,7 @@ func TestWhatTheServerCannotReadIsAProblemToo(t *testing.T) {
 		{"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 20<<10-33) + "\r\n\r\n", 431},
 		{"POST /auth/token HTTP/1.1\r\nHost: x\r\nExpect: more\r\nContent-Length: 2\r\n\r\n{}", 417},
 		{"POST /auth/token HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
+		{"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n", 505},
 	} {
 		request, status := unread.request, unread.status
 		listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -80,6 +80,8 @@ func unread(status int, request id.Request) []byte {
 		detail = "The header Expect asks for what is not known here. Send 100-continue, or leave it out."
 	case http.StatusNotImplemented:
 		detail = "The body has a Transfer-Encoding that is not known here. Send it as it is, or chunked."
+	case http.StatusHTTPVersionNotSupported:
+		detail = "The request has a version of HTTP that is not known here. Send it as HTTP/1.1."
 	}
 	body := append(must(json.Marshal(Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status,
