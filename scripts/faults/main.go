@@ -70,7 +70,7 @@ func load(dir string) (*program, error) {
 	p := &program{functions: map[*types.Func]*function{}}
 	for _, pkg := range all {
 		if len(pkg.Errors) > 0 {
-			return nil, pkg.Errors[0]
+			return nil, fmt.Errorf("the faults in comments can be said once all builds: %w", pkg.Errors[0])
 		}
 		if left.MatchString(pkg.PkgPath) || pkg.Name == "main" {
 			continue
