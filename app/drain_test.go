@@ -22,6 +22,7 @@ func TestWhoAsksAProcessThatStopsIsToldToUseAnotherConnection(t *testing.T) {
 		listener, c := pipetest.Listen()
 		a := &App{Config: Config{MaxConnections: 64}, logger: slog.New(slog.DiscardHandler)}
 		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
 		ended := make(chan error, 1)
 		go func() {
 			ended <- a.serveHTTP(ctx, t.Context(), listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
