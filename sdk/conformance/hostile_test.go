@@ -1084,6 +1084,35 @@ func TestWhatIsNoTokenAndNoListIsToldAsThat(t *testing.T) {
 	})
 }
 
+// What follows a cursor that is none is no next page, and who reads events reads their data.
+func TestACursorAndAnEventOfAnotherFormAreNoAnswer(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		var page string
+		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			if q := r.URL.Query(); q.Has("cursor") || q.Has("after") {
+				respond(w, 200, `{"data":[],"next_cursor":null,"has_more":false,"last_id":null}`)
+				return
+			}
+			respond(w, 200, page)
+		})
+		d.client("c", s.URL)
+		for _, cursor := range []string{`5`, `""`, `{}`, `[]`, `false`} {
+			page = fmt.Sprintf(`{"data":[%s],"next_cursor":%s}`, user, cursor)
+			d.fails("answer", "c", "users.list", command{})
+		}
+		for _, event := range []string{
+			`"id":"evt_1","event_type":"x.y"`, `"id":"evt_1","event_type":"x.y","data":null`, `"id":"evt_1","event_type":"x.y","data":[]`,
+			`"id":"evt_1","event_type":5,"data":{}`, `"id":5,"event_type":"x.y","data":{}`, `"id":"","event_type":"x.y","data":{}`,
+		} {
+			page = fmt.Sprintf(`{"data":[{%s,"timestamp":"2026-01-31T12:00:00Z"}],"has_more":false,"last_id":null}`, event)
+			if out, failed := d.events("c", "pull", nil); failed == nil || failed.Kind != "answer" {
+				t.Errorf("%s: told of %q (%v)", event, out.IDs, failed)
+			}
+		}
+	})
+}
+
 func TestTextsThatAreNotUTF8AreTold(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()

@@ -43,6 +43,11 @@ func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, o
 			if cursor == nil {
 				return
 			}
+			if *cursor == "" {
+				var none T
+				yield(none, errNoPage)
+				return
+			}
 			if *cursor == kept {
 				var none T
 				yield(none, &fault{kind: ErrAnswer, cause: errors.New("its next_cursor is that of a page before")})

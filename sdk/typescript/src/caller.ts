@@ -405,6 +405,7 @@ export async function* items<T>(c: Caller, r: Request, options?: CallOptions): A
     yield* dataOf(page);
     cursor = page.next_cursor ?? null;
     if (cursor === null) return;
+    if (typeof cursor !== "string" || cursor === "") throw new AnswerError("its next_cursor is none");
     if (cursor === kept) throw new AnswerError("its next_cursor is that of a page before");
     if ((pages & (pages - 1)) === 0) kept = cursor; // pages that go round come to it again, however many those are
   }

@@ -153,6 +153,8 @@ function read(id: string, data: string): PublicEvent {
 }
 
 function idOf(event: PublicEvent): string {
+  const data: unknown = event?.data;
   if (typeof event?.id !== "string" || !event.id || typeof event.event_type !== "string") throw new AnswerError("an event has no id or type");
+  if (typeof data !== "object" || data === null || Array.isArray(data)) throw new AnswerError("an event has no data");
   return event.id;
 }

@@ -74,6 +74,9 @@ def _read(id: str, data: bytes) -> t.PublicEvent:
 
 
 def id_of(event: t.PublicEvent) -> str:
-    if not isinstance(event, dict) or not event.get("id") or not event.get("event_type"):
+    told: Any = event
+    if not isinstance(told, dict) or not all(isinstance(told.get(name), str) and told[name] for name in ("id", "event_type")):
         raise AnswerError("an event has no id or type")
-    return str(event["id"])
+    if not isinstance(told.get("data"), dict):
+        raise AnswerError("an event has no data")
+    return str(told["id"])

@@ -86,6 +86,8 @@ class Caller:
             cursor = page.get("next_cursor")
             if cursor is None:
                 return
+            if not isinstance(cursor, str) or not cursor:
+                raise AnswerError("its next_cursor is none")
             if cursor == kept:
                 raise AnswerError("its next_cursor is that of a page before")
             if pages & (pages - 1) == 0:
