@@ -118,6 +118,10 @@ const rewrapBatch = 200
 // has succeeded, and no process runs with another active key, the other master
 // keys can go.
 func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
+	// The active one may be another here than the one of its id that wraps already, as the service's own key tells.
+	if _, err := v.root(ctx, ClientKey, ""); err != nil && !errors.Is(err, ErrErased) {
+		return 0, fmt.Errorf("rewrap: %w", err)
+	}
 	for {
 		keys, err := v.keys.RootsNotUnder(ctx, v.master.active, rewrapBatch)
 		if err != nil {

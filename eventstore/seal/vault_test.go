@@ -364,6 +364,9 @@ func TestRewrapTouchesRootKeysOnly(t *testing.T) {
 	if !errors.Is(err, seal.ErrRefused) || !strings.Contains(err.Error(), `master key "b" is another one`) {
 		t.Errorf("with another key of that name: %v", err)
 	}
+	if _, err := impostor.Rewrap(t.Context()); !errors.Is(err, seal.ErrRefused) { // who believed it would drop the key that opens
+		t.Errorf("rewrap with another key of that name: %v", err)
+	}
 }
 
 func TestAMasterKeyThatIsNotConfiguredIsMissed(t *testing.T) {
