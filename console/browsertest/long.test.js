@@ -52,6 +52,20 @@ test("the builder shows each comparison whole, and no field for one that compare
   await browser.close();
 });
 
+test("a picture of days is seen whole from 1200 px on, with letters of 11 px", async () => {
+  const browser = await chromium(), page = await opened(browser);
+  for (const width of [1200, 1440]) {
+    await page.setViewportSize({ width, height: 900 });
+    await page.goto("http://golden.test/overview.html");
+    const [cut, letters] = await page.locator(".wide.newest").first().evaluate((wide) => {
+      const days = wide.querySelector("svg:not(.axis)");
+      return [wide.scrollWidth - wide.clientWidth, parseFloat(getComputedStyle(days.querySelector("text")).fontSize) * days.getBoundingClientRect().width / 720];
+    });
+    assert.ok(cut === 0 && letters >= 11, `at ${width} px ${cut} px are out of sight, letters have ${letters} px`);
+  }
+  await browser.close();
+});
+
 test("a sum stands below its currency before it is parted", async () => {
   const browser = await chromium(), page = await opened(browser);
   await page.setViewportSize({ width: 360, height: 900 });
