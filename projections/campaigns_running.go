@@ -18,7 +18,7 @@ type Showable struct {
 	StartedAt   time.Time
 	Impressions int64 // of everybody
 	Engaged     int64 // impressions of everybody with a click or a conversion
-	Unanswered  int   // impressions of the user within a window that nothing came of
+	Unanswered  int   // impressions of the user within a window, after the newest that something came of
 
 	CreatedPosition eventstore.Position
 }
@@ -37,9 +37,10 @@ CROSS JOIN LATERAL (SELECT coalesce((c.terms::jsonb ->> 'frequency_cap')::int, 0
 	make_interval(secs => (c.terms::jsonb ->> 'frequency_window_seconds')::int) AS span, -- NULL: the campaign's life
 	$3::timestamptz + $7::interval AS ahead, -- see event.Ahead
 	(c.terms::jsonb ->> 'ends_at')::timestamptz AS ends) t
-LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE i.answers = 0 AND i.shown_at > $4 AND i.shown_at <= t.ahead) AS unanswered,
+LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE i.position > i.answered AND i.shown_at > $4 AND i.shown_at <= t.ahead) AS unanswered,
 		count(*) FILTER (WHERE t.span IS NULL OR i.shown_at > $3 - t.span AND i.shown_at <= t.ahead) AS within
-	FROM campaign_impressions i WHERE i.client = c.client AND i.user_id = $2 AND i.campaign = c.id) seen ON true
+	FROM (SELECT position, shown_at, coalesce(max(position) FILTER (WHERE answers > 0) OVER (), '') AS answered
+		FROM campaign_impressions WHERE client = c.client AND user_id = $2 AND campaign = c.id) i) seen ON true
 WHERE c.client = $1 AND c.status = 'running' AND c.spent_minor < (c.terms::jsonb ->> 'budget_minor')::bigint
 	AND c.created_position > $6
 	AND (t.ends IS NULL OR t.ends > $3) AND (t.cap = 0 OR seen.within < t.cap)

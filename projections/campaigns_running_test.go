@@ -31,7 +31,7 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 		return func(campaign id.Campaign) (events []event.Event) {
 			for i := range n {
 				e := event.CampaignEngagementRecorded{Campaign: campaign, Impression: id.Next[id.Impression](w.IDs), User: user, Kind: "impression"}
-				if events = append(events, e); i < answered {
+				if events = append(events, e); i+1 == answered {
 					e.Kind = "click"
 					events = append(events, e)
 				}
@@ -52,8 +52,10 @@ func TestWhichCampaignsAUserMayBeShown(t *testing.T) {
 		{what: "one whose end is to come", terms: event.CampaignTerms{EndsAt: &soon}, may: true},
 		{what: "one whose end has passed", terms: event.CampaignTerms{EndsAt: &past}},
 		{what: "one that is paused", then: func(c id.Campaign) []event.Event { return []event.Event{event.CampaignPaused{Campaign: c}} }},
-		{what: "one that was seen", then: shown(3, 1), may: true, unanswered: 2},
-		{what: "one that was seen long ago", then: shown(3, 1), later: 8 * 24 * time.Hour, may: true},
+		{what: "one that was seen", then: shown(3, 0), may: true, unanswered: 3},
+		{what: "one that was clicked, then seen", then: shown(3, 1), may: true, unanswered: 2},
+		{what: "one that was seen, then clicked", then: shown(3, 3), may: true},
+		{what: "one that was seen long ago", then: shown(3, 0), later: 8 * 24 * time.Hour, may: true},
 		{what: "one below its cap", terms: event.CampaignTerms{FrequencyCap: 3}, then: shown(2, 0), may: true, unanswered: 2},
 		{what: "one at its cap", terms: event.CampaignTerms{FrequencyCap: 3}, then: shown(3, 0)},
 		{what: "one that another user has seen up to its cap", terms: event.CampaignTerms{FrequencyCap: 3}, then: shownTo(another, 3, 0), may: true},
