@@ -89,7 +89,7 @@ func TestABodyOfUnknownLength(t *testing.T) {
 
 func TestOtherSchemas(t *testing.T) {
 	e := serve(t, nil)
-	webhooks := "/api/v1/clients/" + mine + "/webhooks"
+	webhooks, grants := "/api/v1/clients/"+mine+"/webhooks", "/api/v1/consent_layers/lay_0123456789abcdefghijklmnoo/grants"
 	noType := "must be one of " + strings.Join(eventTypes(t), ", ")
 	tests := []struct {
 		name, path, body string
@@ -121,9 +121,14 @@ func TestOtherSchemas(t *testing.T) {
 		{"half of two ways", "/auth/token", `{"email":"a@b","client_id":"c","password":"p"}`, oneWay},
 		{"no way to log in", "/auth/token", `{"password":"p"}`, oneWay},
 		{"half a way", "/auth/token", `{"user_id":"u","password":"p"}`, oneWay},
-		{"no way, and fields that are wrong", "/auth/token", `{"EMAIL":"a@b","email":5}`, append([]httpapi.FieldError{
-			{Pointer: "/EMAIL", Detail: "is not a known field"}, {Pointer: "/email", Detail: "must be a string"}, {Pointer: "/password", Detail: "is required"},
+		{"no way, and fields that are wrong", "/auth/token", `{"EMAIL":"a@b","user_id":5}`, append([]httpapi.FieldError{
+			{Pointer: "/EMAIL", Detail: "is not a known field"}, {Pointer: "/user_id", Detail: "must be a string"}, {Pointer: "/password", Detail: "is required"},
 		}, oneWay...)},
+		{"one way, whose fields are wrong", "/auth/token", `{"client_id":1,"user_id":"u","password":[]}`, []httpapi.FieldError{
+			{Pointer: "/client_id", Detail: "must be a string"}, {Pointer: "/password", Detail: "must be a string"},
+		}},
+		{"users, one of whom is no text", grants, `{"user_ids":["ext:a",1]}`, []httpapi.FieldError{{Pointer: "/user_ids/1", Detail: "must be a string"}}},
+		{"users and all", grants, `{"user_ids":["ext:a"],"all":true}`, []httpapi.FieldError{{Pointer: "", Detail: "give either user_ids or all"}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -146,11 +146,32 @@ func describe(fields []fault.Field, base []string, err error) []fault.Field {
 		}
 		return fields
 	case *openapi3.SchemaError:
+		if err.SchemaField == "oneOf" && chosen(err.Origin) {
+			return fields
+		}
 		path, detail := explain(err)
 		return append(fields, fault.Field{Pointer: pointer(append(base, path...)), Detail: detail})
 	default:
 		return append(fields, fault.Field{Pointer: pointer(base), Detail: "is not valid"})
 	}
+}
+
+// chosen says whether what fits no branch of a union has the fields of one of them: what is wrong is then in these, and is
+// told of them.
+func chosen(branches error) bool {
+	failed, _ := errors.AsType[openapi3.MultiError](branches)
+	return slices.ContainsFunc(failed, func(branch error) bool { return !hasOtherFields(branch) })
+}
+
+// hasOtherFields says whether a branch of a union failed since a field is missing, or there is one that it does not take.
+func hasOtherFields(branch error) bool {
+	switch err := branch.(type) { //nolint:errorlint // as in describe
+	case openapi3.MultiError:
+		return slices.ContainsFunc(err, hasOtherFields)
+	case *openapi3.SchemaError:
+		return err.SchemaField == "required" || err.SchemaField == "not"
+	}
+	return true
 }
 
 // explain says where and what is wrong.
