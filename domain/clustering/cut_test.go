@@ -261,6 +261,26 @@ func TestALevelThatIsHeldByMoreIsNamed(t *testing.T) {
 	}
 }
 
+// Who goes on saying a number may have others of them, though most of the change is that fewer say any.
+func TestANumberThatIsMissingIsNamedWhereThatIsMostOfTheChange(t *testing.T) {
+	of := func(missing int, counts ...int) TraitProfile {
+		return TraitProfile{Path: "age", Type: traits.TypeNumber, Edges: []float64{20, 40, 60}, Counts: counts, Missing: missing, Users: sum(counts) + missing}
+	}
+	before := of(0, 100, 100, 100, 100)
+	for _, c := range []struct {
+		after TraitProfile
+		level string
+	}{
+		{of(100, 110, 85, 60, 45), MissingLevel},
+		{of(4, 160, 110, 80, 46), ""},
+		{of(40, 240, 90, 20, 10), ""},
+	} {
+		if m, beyond := before.move(c.after, 0.01); m.Level != c.level || !beyond {
+			t.Errorf("%+v: %+v, beyond chance %t", c.after, m, beyond)
+		}
+	}
+}
+
 func TestTheNormalQuantileIsThatOfTables(t *testing.T) {
 	for p, want := range map[float64]float64{0.5: 0, 0.6: 0.2533471, 0.9: 1.2815516, 0.97: 1.8807936, 0.03: -1.8807936} {
 		if got := normalQuantile(p); math.Abs(got-want) > 1e-6 {

@@ -375,7 +375,12 @@ func (t TraitProfile) move(newer TraitProfile, level float64) (m Move, beyond bo
 	a, b := float64(sum(t.Counts)), float64(sum(counts))
 	chance := math.Sqrt((a + b + 1) / (12 * a * b))
 	z := math.Abs(superiority(t.Counts, counts)-0.5) / chance
-	return Move{Effect: effect, Level: ""}, math.Abs(effect) >= leastMove && float64(z*z) > chiSquared(1, 1-level)
+	beyond = math.Abs(effect) >= leastMove && float64(z*z) > chiSquared(1, 1-level)
+	said := measureDrift(t.Path, []int{t.Users - t.Missing, t.Missing}, []int{newer.Users - newer.Missing, newer.Missing}, level)
+	if m.Level == MissingLevel && said.PSI > t.drift(newer, level).PSI/2 {
+		return m, beyond // that it is missing is most of what has changed
+	}
+	return Move{Effect: effect, Level: ""}, beyond
 }
 
 // superiority is the probability that one of the newer is above one of the older, over
