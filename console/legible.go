@@ -2,14 +2,10 @@ package console
 
 import (
 	"bytes"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
-
-// pieces are the fields and samples of a page, whole, its other tags, and the texts between them.
-var pieces = regexp.MustCompile(`(?s)<textarea.*?</textarea>|<pre.*?</pre>|<[^>]*>|[^<]+`)
 
 // legible makes the texts of a page such that names can be seen, and turn nothing round beside them. What its fields and
 // samples hold stays.
@@ -17,12 +13,30 @@ func legible(page []byte) []byte {
 	if !bytes.ContainsFunc(page, func(r rune) bool { return r >= utf8.RuneSelf && !isLetter(r) }) {
 		return page
 	}
-	return pieces.ReplaceAllFunc(page, func(piece []byte) []byte {
-		if piece[0] == '<' {
-			return piece
+	out := make([]byte, 0, len(page))
+	for len(page) > 0 {
+		text := page[:until(page, "<")]
+		out = append(out, legibleText(string(text))...)
+		page = page[len(text):]
+		end := ">"
+		for _, whole := range []string{"textarea", "pre"} {
+			if bytes.HasPrefix(page, []byte("<"+whole)) {
+				end = "</" + whole + ">"
+			}
 		}
-		return []byte(legibleText(string(piece)))
-	})
+		tag := page[:min(until(page, end)+len(end), len(page))]
+		out = append(out, tag...)
+		page = page[len(tag):]
+	}
+	return out
+}
+
+// until is where a page has something first; its length where it has not.
+func until(page []byte, what string) int {
+	if at := bytes.Index(page, []byte(what)); at >= 0 {
+		return at
+	}
+	return len(page)
 }
 
 // legibleText is a text without the signs that turn round what stands behind them: an element isolates a name only where
