@@ -41,7 +41,7 @@ type Hashing struct {
 // Serve runs the roles of this process until ctx ends or one of them fails.
 // Once it serves, it tells ready what it is configured as, with the addresses it
 // really listens on.
-// Faults: building, busy, catching_up, idempotency_key_reused, in_flight, invalid, invalid_token,
+// Faults: building, busy, catching_up, idempotency_key_reused, in_flight, invalid, invalid_token, overloaded,
 // projection_unknown, quarantined, read_too_slow, stale, too_large, unavailable, unverifiable.
 func Serve(ctx context.Context, config Config, logger *slog.Logger, hashing Hashing, ready func(Config)) error {
 	listener, measures, err := listen(ctx, &config)
