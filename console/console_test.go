@@ -830,7 +830,7 @@ func TestWhatNeedsSomebodyIsCounted(t *testing.T) {
 		more       bool
 		says, lack []string
 	}{
-		{8, false, []string{`chip warn">8</span>`}, []string{"other", "more than these"}},
+		{8, false, []string{`chip warn">8</span>`, "No delivery waits."}, []string{"other", "more than these"}},
 		{9, false, []string{`chip warn">9</span>`, "<summary>1 other</summary>"}, []string{"more than these"}},
 		{12, true, []string{`chip warn">12+</span>`, "<summary>4 others</summary>", "more than these 12"}, nil},
 	} {

@@ -279,7 +279,10 @@ func (p *page) tell(one *alarm, item kindred.AttentionItem) {
 	at := url.PathEscape(item.SubjectID)
 	switch item.Kind {
 	case kindred.AttentionKindEndpointFailing:
-		one.Kind, one.Path, one.Detail = say("overview.endpoint_failing"), Path+"webhooks/"+at, say("overview.deliveries_wait", number(item.DeliveriesWaiting))
+		one.Kind, one.Path, one.Detail = say("overview.endpoint_failing"), Path+"webhooks/"+at, say("overview.no_delivery_waits")
+		if n := item.DeliveriesWaiting; n != nil && *n > 0 {
+			one.Detail = say("overview.deliveries_wait", number(n))
+		}
 	case kindred.AttentionKindBudgetNearlySpent:
 		one.Kind, one.Path = say("overview.kind_budget"), Path+"campaigns/"+at
 		if item.SpentMinor != nil && item.BudgetMinor != nil && *item.BudgetMinor > 0 {

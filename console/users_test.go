@@ -92,6 +92,16 @@ func TestARuleThatUsersAreFilteredByIsWarnedOfWhereItIsCounted(t *testing.T) {
 	}
 }
 
+func TestATraitSchemaIsSaidToBeLearntOnceItIs(t *testing.T) {
+	t.Parallel()
+	for version, says := range map[int64]bool{0: false, 3: true} {
+		world := base(kindred.RoleOwner, "Acme", "admin").plus(made{"/api/v1/traits": kindred.TraitSchema{Version: version}})
+		if page := rendered(t, pagesOf(t), world, http.MethodGet, "traits", ""); strings.Contains(page, "What was learnt") != says {
+			t.Errorf("of version %d: %s", version, page)
+		}
+	}
+}
+
 // What a trait is not compared with is said at its line, and in the words that the builder has.
 func TestABuilderSaysAtALineWhatItComparesAmiss(t *testing.T) {
 	t.Parallel()
