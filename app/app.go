@@ -34,6 +34,7 @@ import (
 	"kindred/projections"
 	"kindred/projections/populations"
 	"kindred/projections/readmodel"
+	"kindred/semaphore"
 )
 
 // App is what every command stands on: the database, the key vault, the log and
@@ -61,6 +62,7 @@ type App struct {
 	// with the commands.
 	populations *populations.Populations
 	judging     readmodel.Judging
+	queries     *semaphore.Semaphore // places of queries of read models over Pool
 
 	draining atomic.Bool // about to stop: not ready any more
 	closers  []func()
@@ -147,6 +149,7 @@ func (a *App) openDatabase(ctx context.Context) error {
 		name = projector.ToolName
 	}
 	work, reads := a.Config.conns()
+	a.queries = &semaphore.Semaphore{Places: int(work), Waiting: queriesWaiting}
 	for _, p := range []struct {
 		pool  **pgxpool.Pool
 		label string
@@ -284,6 +287,8 @@ const (
 	readyWithin = 2 * time.Second
 	// limit: edge | requests that wait to hear whether the service is ready | {maxAsking}
 	maxAsking = 4096
+	// limit: edge | queries of read models, of writes and policies, that wait for a connection, all clients | {queriesWaiting}
+	queriesWaiting = 4096
 )
 
 // ready says whether the service can answer: the database and the log do, the

@@ -95,7 +95,7 @@ func (w *web) run(ctx context.Context, group *errgroup.Group, logger *slog.Logge
 
 // Reader reads the read models.
 func (a *App) Reader() readmodel.Reader {
-	return readmodel.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault, Judging: a.judging, Within: answerWithin}
+	return readmodel.Reader{Pool: a.Pool, Progress: a.Progress, Vault: a.Vault, Judging: a.judging, Places: a.queries, Within: answerWithin}
 }
 
 func (a *App) revocations() projections.Revocations {
@@ -180,6 +180,7 @@ func (a *App) readers() readers {
 	r := readers{waiting: waiting, asked: waiting, shown: waiting, following: waiting}
 	r.asked.AtOnce, r.shown.AtOnce = true, true
 	r.shown.Pool, r.following.Pool = a.reads, a.following
+	r.shown.Places, r.following.Places = nil, nil // admission shares them
 	return r
 }
 

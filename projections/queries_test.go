@@ -14,12 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
+	"kindred/semaphore"
 	"kindred/testkit"
 )
 
@@ -781,6 +783,27 @@ func TestEachOpenClaimIsToldInTurn(t *testing.T) {
 	}
 	if early := testkit.Must(claims.OpenSince(t.Context(), last.RecordedAt, 10))(t); len(early) != 2 {
 		t.Errorf("open before the last was made: %v", early)
+	}
+}
+
+func TestAQueryTakesAPlace(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.Sandboxes{})
+	reader := w.Reader
+	reader.Places = &semaphore.Semaphore{Places: 1}
+	list := func() error {
+		_, err := projections.Sandboxes{Reader: reader}.List(t.Context(), w.Acme, false, readmodel.Page{Limit: 1})
+		return err
+	}
+	if err := list(); err != nil {
+		t.Error(err)
+	}
+	if !reader.Places.Try("another") {
+		t.Error("the query has kept its place")
+	}
+	if err := list(); !fault.Is(err, "overloaded") {
+		t.Errorf("without a place: %v", err)
 	}
 }
 

@@ -68,6 +68,8 @@ type Reader struct {
 	// wait (fault.Fault.Soon). Asked again with the context of that wait, it does not
 	// wait for what was acknowledged since. Else the reader waits itself.
 	AtOnce bool
+	// Look has each look at the tables done, as in a place for it; nil: it is done at once.
+	Look func(ctx context.Context, do func() error) error
 }
 
 // Read calls read, which runs one statement with Fresh in it, until the read
@@ -85,7 +87,7 @@ func (r Reader) Read(ctx context.Context, eventual bool, read func(context.Conte
 
 func (r Reader) once(ctx context.Context, eventual bool, read func(context.Context) (At, error)) error {
 	late := stale
-	return r.Progress.await(ctx, ID(r.Of), func(wanted *eventstore.Position) (bool, error) {
+	look := func(wanted *eventstore.Position) (bool, error) {
 		if *wanted != "" && r.Client != "" {
 			if passed, err := r.Progress.passed(ctx, ID(r.Of), r.Client, *wanted); err != nil || !passed {
 				return false, err
@@ -108,6 +110,16 @@ func (r Reader) once(ctx context.Context, eventual bool, read func(context.Conte
 			*wanted = at.Head
 		}
 		return eventual || at.Reached >= *wanted, nil
+	}
+	return r.Progress.await(ctx, ID(r.Of), func(wanted *eventstore.Position) (done bool, err error) {
+		if r.Look == nil {
+			return look(wanted)
+		}
+		err = r.Look(ctx, func() (err error) {
+			done, err = look(wanted)
+			return err
+		})
+		return done, err
 	}, func() *fault.Fault { return late() })
 }
 

@@ -34,7 +34,7 @@ func QueryPage[R any](ctx context.Context, r Reader, of projector.Projection, cl
 SELECT fresh.reached, fresh.head, fresh.quarantined, q.*
 FROM fresh LEFT JOIN (SELECT true AS present, p.* FROM (` + sql + `) p) q ON true`
 	args = append([]any{string(client)}, args...)
-	reader := projector.Reader{Of: of, Progress: r.Progress, AtOnce: r.AtOnce, Client: client}
+	reader := projector.Reader{Of: of, Progress: r.Progress, AtOnce: r.AtOnce, Client: client, Look: r.look(client)}
 	ctx, cancel := r.Bounded(ctx)
 	defer cancel()
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {

@@ -15,10 +15,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/event"
+	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/eventstore"
 	"kindred/eventstore/projector"
 	"kindred/eventstore/seal"
+	"kindred/semaphore"
 )
 
 // Reader is what every query needs. All queries begin with the client; they
@@ -37,6 +39,9 @@ type Reader struct {
 	Within time.Duration
 	// Judging are the places of the process in which users are judged.
 	Judging Judging
+	// Places are those of queries over Pool, which clients share fairly; nil: all wait in the
+	// queue of the pool, which serves those most who ask for most.
+	Places *semaphore.Semaphore
 }
 
 // Bounded is ctx for one query.
@@ -45,6 +50,23 @@ func (r Reader) Bounded(ctx context.Context) (context.Context, context.CancelFun
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, r.Within)
+}
+
+// look has a query of a client done in a place, where there are any.
+func (r Reader) look(client id.Client) func(ctx context.Context, do func() error) error {
+	if r.Places == nil {
+		return nil
+	}
+	return func(ctx context.Context, do func() error) error {
+		switch {
+		case r.Places.Take(ctx, client.Owner()):
+			defer r.Places.Give(client.Owner())
+			return do()
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		return fault.New(fault.Unavailable, "overloaded", "Too many queries wait for the database. Try again.").After(time.Second)
+	}
 }
 
 // Page asks for a part of a list, in order of creation.
