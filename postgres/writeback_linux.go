@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -48,17 +47,24 @@ func writeBack(databases string, ended <-chan struct{}) {
 // another size before.
 func grown(databases string, before map[string]int64) (sizes map[string]int64, growing []string) {
 	sizes = make(map[string]int64, len(before))
-	files, _ := fs.Glob(os.DirFS(databases), "*/*") // it fails for a bad pattern alone
-	for _, name := range files {
-		path := filepath.Join(databases, name)
-		info, err := os.Lstat(path)
-		if err != nil || !info.Mode().IsRegular() {
+	found, _ := os.ReadDir(databases) // of what cannot be read, a checkpoint writes
+	for _, database := range found {
+		dir, err := os.Open(filepath.Join(databases, database.Name()))
+		if err != nil {
 			continue // it was dropped just now
 		}
-		sizes[path] = info.Size()
-		if sizes[path] != before[path] {
-			growing = append(growing, path)
+		names, _ := dir.Readdirnames(-1)
+		for _, name := range names {
+			var file unix.Stat_t // os.Lstat leaves 400 bytes of garbage for each of 1,500 files
+			if unix.Fstatat(int(dir.Fd()), name, &file, unix.AT_SYMLINK_NOFOLLOW) != nil || file.Mode&unix.S_IFMT != unix.S_IFREG {
+				continue
+			}
+			path := filepath.Join(dir.Name(), name)
+			if sizes[path] = file.Size; file.Size != before[path] {
+				growing = append(growing, path)
+			}
 		}
+		_ = dir.Close() // nothing was written
 	}
 	return sizes, growing
 }
