@@ -251,12 +251,12 @@ func TestACrowdThatPassesABorderIsDriftOfItsOwnClusterAlone(t *testing.T) {
 func TestALevelThatIsHeldByMoreIsNamed(t *testing.T) {
 	before := TraitProfile{Path: "plan", Type: traits.TypeCategory, Levels: []string{"free", "pro"}, Counts: []int{300, 100, 0}, Users: 400}
 	after := TraitProfile{Path: "plan", Type: traits.TypeCategory, Levels: []string{"free", "pro"}, Counts: []int{200, 180, 0}, Missing: 20, Users: 400}
-	m, _ := before.move(after, 0.01)
+	m, _ := before.move(after, 0.01, before.drift(after, 0.01).PSI)
 	if m.Level != "free" || m.Effect >= 0 || m.Before != 0.75 || m.After != 0.5 {
 		t.Errorf("%+v", m)
 	}
 	after = TraitProfile{Path: "plan", Type: traits.TypeCategory, Levels: []string{"free", "pro"}, Counts: []int{200, 67, 0}, Missing: 133, Users: 400}
-	if m, _ = before.move(after, 0.01); m.Level != MissingLevel || m.Effect <= 0 {
+	if m, _ = before.move(after, 0.01, before.drift(after, 0.01).PSI); m.Level != MissingLevel || m.Effect <= 0 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -275,7 +275,7 @@ func TestANumberThatIsMissingIsNamedWhereThatIsMostOfTheChange(t *testing.T) {
 		{of(4, 160, 110, 80, 46), ""},
 		{of(40, 240, 90, 20, 10), ""},
 	} {
-		if m, beyond := before.move(c.after, 0.01); m.Level != c.level || !beyond {
+		if m, beyond := before.move(c.after, 0.01, before.drift(c.after, 0.01).PSI); m.Level != c.level || !beyond {
 			t.Errorf("%+v: %+v, beyond chance %t", c.after, m, beyond)
 		}
 	}

@@ -148,7 +148,7 @@ func Compare(older, newer Profile, members Members, baseline Baseline) Drift {
 			level /= 2
 		}
 		t := pair[0].drift(pair[1], level)
-		t.Move, t.moved = pair[0].move(pair[1], level)
+		t.Move, t.moved = pair[0].move(pair[1], level, t.PSI)
 		d.Traits = append(d.Traits, t)
 	}
 	for _, t := range d.Traits {
@@ -339,8 +339,8 @@ func measureDrift(path string, older, newer []int, level float64) TraitDrift {
 	return d
 }
 
-// move is in which direction a trait has changed, and whether that is beyond chance.
-func (t TraitProfile) move(newer TraitProfile, level float64) (m Move, beyond bool) {
+// move is in which direction a trait has changed, by psi in all, and whether that is beyond chance.
+func (t TraitProfile) move(newer TraitProfile, level, psi float64) (m Move, beyond bool) {
 	n, k := float64(t.Users), float64(newer.Users)
 	if n == 0 || k == 0 {
 		return m, false
@@ -377,7 +377,7 @@ func (t TraitProfile) move(newer TraitProfile, level float64) (m Move, beyond bo
 	z := math.Abs(superiority(t.Counts, counts)-0.5) / chance
 	beyond = math.Abs(effect) >= leastMove && float64(z*z) > chiSquared(1, 1-level)
 	said := measureDrift(t.Path, []int{t.Users - t.Missing, t.Missing}, []int{newer.Users - newer.Missing, newer.Missing}, level)
-	if m.Level == MissingLevel && said.PSI > t.drift(newer, level).PSI/2 {
+	if m.Level == MissingLevel && said.PSI > psi/2 {
 		return m, beyond // that it is missing is most of what has changed
 	}
 	return Move{Effect: effect, Level: ""}, beyond
