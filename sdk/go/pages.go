@@ -21,18 +21,20 @@ var errNoPage = &fault{kind: ErrAnswer, cause: errors.New("it is no page of a li
 // items reads a list page by page; no more than one page is held.
 func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, open func(*P) ([]T, *string)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		fail := func(err error) {
+			var none T
+			yield(none, err)
+		}
 		next := r
 		for pages, kept := 1, ""; ; pages++ {
 			page, err := answer[P](ctx, c, next, opts)
 			if err != nil {
-				var none T
-				yield(none, err)
+				fail(err)
 				return
 			}
 			data, cursor := open(page)
 			if data == nil {
-				var none T
-				yield(none, errNoPage)
+				fail(errNoPage)
 				return
 			}
 			for _, one := range data {
@@ -43,14 +45,12 @@ func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, o
 			if cursor == nil {
 				return
 			}
-			if *cursor == "" {
-				var none T
-				yield(none, errNoPage)
+			switch *cursor {
+			case "":
+				fail(errNoPage)
 				return
-			}
-			if *cursor == kept {
-				var none T
-				yield(none, &fault{kind: ErrAnswer, cause: errors.New("its next_cursor is that of a page before")})
+			case kept:
+				fail(&fault{kind: ErrAnswer, cause: errors.New("its next_cursor is that of a page before")})
 				return
 			}
 			if pages&(pages-1) == 0 { // pages that go round come to it again, however many those are
