@@ -62,7 +62,7 @@ type App struct {
 	// with the commands.
 	populations *populations.Populations
 	judging     readmodel.Judging
-	queries     *semaphore.Semaphore // places of queries of read models over Pool
+	queries     *semaphore.Semaphore // places of queries of read models, and of reads of streams, over Pool
 
 	draining atomic.Bool // about to stop: not ready any more
 	closers  []func()
@@ -84,6 +84,7 @@ func newApp(config Config, logger *slog.Logger, tool bool) *App {
 }
 
 // Open opens all that a tool works on, which may stand beside a running service.
+// Faults: overloaded.
 func Open(ctx context.Context, config Config, logger *slog.Logger) (*App, error) {
 	return open(ctx, config, logger, true)
 }
@@ -255,7 +256,7 @@ func (a *App) openLog(ctx context.Context) error {
 			return err
 		}
 		store.Guard(warningGuard{a.Vault, a.logger})
-		a.Log.Store, a.Log.Bulk, a.Log.Confirm = store, store, store.Confirm
+		a.Log.Store, a.Log.Bulk, a.Log.Confirm, a.Log.InPlace = store, store, store.Confirm, a.Reader().InPlace
 		a.closers = append(a.closers, store.Close)
 		return nil
 	}
@@ -287,7 +288,7 @@ const (
 	readyWithin = 2 * time.Second
 	// limit: edge | requests that wait to hear whether the service is ready | {maxAsking}
 	maxAsking = 4096
-	// limit: edge | queries of read models, of writes and policies, that wait for a connection, all clients | {queriesWaiting}
+	// limit: edge | queries of read models, and reads of streams, of writes and policies, that wait for a connection, all clients | {queriesWaiting}
 	queriesWaiting = 4096
 )
 

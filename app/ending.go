@@ -13,8 +13,8 @@ import (
 
 // EndClient deletes a client and all in it, for those who run kindred. It refuses where the
 // client has another slug, or is a sandbox; one that was deleted is deleted to the end.
-// Faults: building, busy, catching_up, client_unknown, idempotency_key_reused, not_in_sandbox, quarantined,
-// stale.
+// Faults: building, busy, catching_up, client_unknown, idempotency_key_reused, not_in_sandbox, overloaded,
+// quarantined, stale.
 func (a *App) EndClient(ctx context.Context, client id.Client, slug string) error {
 	if client.Sandbox() {
 		return fmt.Errorf("%s is a sandbox: delete it with kindred sandboxes delete, or with the client beside which it stands", client)

@@ -43,7 +43,7 @@ func (c *Commands) memberPassword(ctx context.Context, client id.Client, member 
 // been changed when the member gave the old one. It ends the member's tokens, and all of
 // the member's sessions but keep, and returns how access stands then. It fails with a fault
 // of kind Missing for a member who was removed.
-// Faults: account_unknown, busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: account_unknown, busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) SetPassword(ctx context.Context, call Call, hash string, changes int, keep id.Session) (event.AccessStanding, Outcome, error) {
 	set := event.MemberPasswordSet{Member: call.Member, PasswordHash: event.Private([]byte(hash))}
 	outcome, err := execute(ctx, c, call, eventstore.AccessStream(call.Client, call.Member), false, c.last(call),
@@ -67,7 +67,8 @@ func (c *Commands) SetPassword(ctx context.Context, call Call, hash string, chan
 // OpenSession opens a session for a member who gave the password; hash is that of the
 // session's secret. changes is how often the password had been changed by then. It fails
 // with a fault of kind Missing for a member who was removed.
-// Faults: account_unknown, busy, catching_up, idempotency_key_reused, quarantined, session_unknown, stale.
+// Faults: account_unknown, busy, catching_up, idempotency_key_reused, overloaded, quarantined,
+// session_unknown, stale.
 func (c *Commands) OpenSession(ctx context.Context, call Call, hash [32]byte, changes int) (Session, error) {
 	opening := event.SessionStanding{Session: id.Next[id.Session](c.ids(call, "session")), Hash: hash[:], OpenedAt: c.Log.Now().UTC()}
 	outcome, err := execute(ctx, c, call, eventstore.AccessStream(call.Client, call.Member), false, c.last(call),
@@ -96,7 +97,8 @@ func (c *Commands) OpenSession(ctx context.Context, call Call, hash [32]byte, ch
 
 // EndSession ends a session of a member, and its tokens. Members end their own; those who
 // may manage members end those of others, but only an owner an owner's.
-// Faults: busy, catching_up, idempotency_key_reused, owner_only, quarantined, session_unknown, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, owner_only, quarantined, session_unknown,
+// stale.
 func (c *Commands) EndSession(ctx context.Context, call Call, manages bool, member id.Member, session id.Session) (Outcome, error) {
 	if member != call.Member {
 		company, _, err := c.company(ctx, call.Client)

@@ -49,7 +49,7 @@ type IssuedAPIKey struct {
 // IssueAPIKey makes an API key. A repeated request is told that its secret
 // was shown already.
 // Faults: account_unknown, api_key_unknown, building, busy, catching_up, idempotency_key_reused, invalid,
-// member_removed, quarantined, secret_already_shown, stale, too_many_api_keys.
+// member_removed, overloaded, quarantined, secret_already_shown, stale, too_many_api_keys.
 func (c *Commands) IssueAPIKey(ctx context.Context, call Call, in IssueAPIKey) (IssuedAPIKey, error) {
 	key := id.Next[id.Key](c.ids(call, "key"))
 	secret, err := c.NewAPIKey(call.Client)
@@ -111,7 +111,7 @@ func (c *Commands) checkRoom(ctx context.Context, client id.Client, before id.Ke
 }
 
 // RevokeAPIKey ends a key and all tokens that were exchanged for it.
-// Faults: api_key_unknown, busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: api_key_unknown, busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) RevokeAPIKey(ctx context.Context, call Call, key id.Key) (Outcome, error) {
 	outcome, err := execute[domain.APIKey](ctx, c, call, eventstore.APIKeyStream(call.Client, key), false, c.whole,
 		func(k *domain.APIKey, _ []eventstore.Recorded) ([]event.Event, error) { return k.Revoke() })

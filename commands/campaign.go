@@ -19,7 +19,7 @@ type Campaign struct {
 
 // DraftCampaign makes a campaign that does not run yet. One of whose segments another
 // request retires meanwhile is refused, and stays as a campaign that was cancelled.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, overloaded, quarantined,
 // segment_unknown, stale.
 func (c *Commands) DraftCampaign(ctx context.Context, call Call, terms event.CampaignTerms) (Campaign, error) {
 	campaign := id.Next[id.Campaign](c.ids(call, "campaign"))
@@ -53,7 +53,7 @@ type ChangeCampaign struct {
 // ChangeCampaign changes a campaign's terms, and starts, pauses, resumes or
 // cancels it.
 // Faults: busy, campaign_not_running, campaign_over, campaign_unknown, catching_up, consent_layer_unknown,
-// idempotency_key_reused, invalid, quarantined, segment_unknown, stale.
+// idempotency_key_reused, invalid, overloaded, quarantined, segment_unknown, stale.
 func (c *Commands) ChangeCampaign(ctx context.Context, call Call, campaign id.Campaign, in ChangeCampaign) (Campaign, error) {
 	if err := c.checkAudience(ctx, call.Client, in.Segments); err != nil {
 		return Campaign{}, err

@@ -61,7 +61,7 @@ func (c *Commands) release(ctx context.Context, call Call, stream eventstore.Str
 
 // ResolveClaim drives on a reservation that a crash left open. Resolving twice
 // adds nothing.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) ResolveClaim(ctx context.Context, call Call, stream eventstore.Stream) error {
 	claim, err := latest[domain.Claim](ctx, c, stream)
 	if err != nil || !claim.Held || claim.Confirmed {

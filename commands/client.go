@@ -41,8 +41,8 @@ const maxSlugs = 50
 
 // SignUp makes a client and its owner. The address and the slug are reserved
 // first; what a crash leaves reserved is resolved by the claims policy.
-// Faults: already_claimed, busy, catching_up, email_exists, idempotency_key_reused, invalid, quarantined,
-// sign_up_again, slug_exists, stale.
+// Faults: already_claimed, busy, catching_up, email_exists, idempotency_key_reused, invalid, overloaded,
+// quarantined, sign_up_again, slug_exists, stale.
 func (c *Commands) SignUp(ctx context.Context, call Call, in SignUp) (Account, error) {
 	email, err := domain.CheckEmail(in.Email)
 	if err != nil {
@@ -137,7 +137,8 @@ func (c *Commands) reserveSlug(ctx context.Context, call Call, slug string, h do
 // EndClient ends a client that is no sandbox: its tokens are void, its sandboxes are deleted,
 // the addresses of its members and its slug are free, and at last the keys of everything in
 // it are destroyed. Doing it twice does no more; what a crash leaves is driven on by a policy.
-// Faults: busy, catching_up, client_unknown, idempotency_key_reused, not_in_sandbox, quarantined, stale.
+// Faults: busy, catching_up, client_unknown, idempotency_key_reused, not_in_sandbox, overloaded, quarantined,
+// stale.
 func (c *Commands) EndClient(ctx context.Context, call Call) (Outcome, error) {
 	call = call.unconditional()
 	ended, err := execute[domain.Client](ctx, c, call, eventstore.ClientStream(call.Client), false, c.client(),
@@ -216,7 +217,7 @@ type Client struct {
 }
 
 // ChangeClient renames a client or changes its settings.
-// Faults: busy, catching_up, client_unknown, idempotency_key_reused, invalid, quarantined, stale.
+// Faults: busy, catching_up, client_unknown, idempotency_key_reused, invalid, overloaded, quarantined, stale.
 func (c *Commands) ChangeClient(ctx context.Context, call Call, change ClientChange) (Client, error) {
 	if always := change.Settings.MatchRule; always != nil {
 		if err := c.checkMatchRule(ctx, call.Client, "/settings/match_rule", *always, false, nil); err != nil {

@@ -93,7 +93,7 @@ func seedOf(run id.Run) (seed int64, err error) {
 }
 
 // CancelRun ends a run; it says nothing to webhooks.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, run_ended, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, run_ended, stale.
 func (c *Commands) CancelRun(ctx context.Context, call Call, of event.RunScope, run id.Run) (eventstore.Position, error) {
 	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Cancel(run) })
 	return end(recorded), err
@@ -101,7 +101,7 @@ func (c *Commands) CancelRun(ctx context.Context, call Call, of event.RunScope, 
 
 // StartRun takes a run for the process that calls. It returns attempt 0 where
 // there is nothing to do any more.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) StartRun(ctx context.Context, call Call, of event.RunScope, run id.Run) (attempt int, err error) {
 	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Start(run), nil })
 	if err != nil || len(recorded) == 0 {
@@ -112,7 +112,7 @@ func (c *Commands) StartRun(ctx context.Context, call Call, of event.RunScope, r
 }
 
 // FailRun ends an attempt without a result. why is a sentence for the client.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) FailRun(ctx context.Context, call Call, of event.RunScope, run id.Run, attempt int, code, why string) error {
 	_, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Fail(run, attempt, code, why), nil })
 	return err
@@ -134,7 +134,7 @@ func (d Division) Fits() (bool, error) {
 // CompleteRun publishes what an attempt has found, all of it in one append. It
 // does nothing where the attempt does not count any more, and fails with the
 // fault consent_layer_unknown where the layer is gone.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) CompleteRun(ctx context.Context, call Call, found Division) error {
 	if _, err := c.consentLayer(ctx, call.Client, found.Completed.Layer); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (c *Commands) CompleteRun(ctx context.Context, call Call, found Division) e
 
 // StartJudging takes it on to judge a completed run. It returns attempt 0 where
 // there is nothing to do any more.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) StartJudging(ctx context.Context, call Call, of event.RunScope, run id.Run) (attempt int, err error) {
 	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.StartJudging(run), nil })
 	if err != nil || len(recorded) == 0 {
@@ -158,14 +158,15 @@ func (c *Commands) StartJudging(ctx context.Context, call Call, of event.RunScop
 }
 
 // JudgeRun records the verdict on a completed run.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) JudgeRun(ctx context.Context, call Call, of event.RunScope, verdict event.ClusteringJudged) error {
 	_, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Judge(verdict), nil })
 	return err
 }
 
 // CancelJudging leaves a completed run without a verdict.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, run_ended, run_in_progress, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, run_ended, run_in_progress,
+// stale.
 func (c *Commands) CancelJudging(ctx context.Context, call Call, of event.RunScope, run id.Run) (eventstore.Position, error) {
 	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.CancelJudging(run) })
 	return end(recorded), err

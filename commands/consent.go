@@ -45,7 +45,7 @@ type ConsentLayer struct {
 }
 
 // DefineConsentLayer makes a consent layer.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, stale.
 func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name string, paths []string, matchRule string) (ConsentLayer, error) {
 	layer := id.Next[id.ConsentLayer](c.ids(call, "consent layer"))
 	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), call.Seed == nil, c.ends,
@@ -60,7 +60,8 @@ func (c *Commands) DefineConsentLayer(ctx context.Context, call Call, name strin
 
 // ChangeConsentLayer renames a layer, or changes its paths or its match rule; what is nil
 // stays. The two have to fit each other.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined, stale.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, overloaded, quarantined,
+// stale.
 func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer, name *string, paths []string, matchRule *string) (ConsentLayer, error) {
 	pointer := "/match_rule"
 	if matchRule == nil {
@@ -83,7 +84,7 @@ func (c *Commands) ChangeConsentLayer(ctx context.Context, call Call, layer id.C
 
 // RetireConsentLayer ends a layer: the fact is recorded, then the key is
 // destroyed that sealed what clustering keeps of the layer's users.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) RetireConsentLayer(ctx context.Context, call Call, layer id.ConsentLayer) (Outcome, error) {
 	outcome, err := execute[domain.ConsentLayer](ctx, c, call, eventstore.LayerStream(call.Client, layer), false, c.ends,
 		func(l *domain.ConsentLayer, _ []eventstore.Recorded) ([]event.Event, error) { return l.Retire() })
@@ -142,8 +143,8 @@ const (
 )
 
 // ChangeConsent changes the consent of one user.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined, stale,
-// user_unknown.
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, overloaded, quarantined,
+// stale, user_unknown.
 func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsents) (Outcome, error) {
 	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
 		return Outcome{}, err
@@ -164,7 +165,7 @@ func (c *Commands) ChangeConsent(ctx context.Context, call Call, in ChangeConsen
 // a repetition does what is left, and no more; it answers for the whole, as
 // the first would have. What a user has said since the first try stands.
 // Faults: building, busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, not_finished,
-// quarantined, stale.
+// overloaded, quarantined, stale.
 func (c *Commands) ChangeConsents(ctx context.Context, call Call, in ChangeConsents) (Consents, error) {
 	if _, err := c.consentLayer(ctx, call.Client, in.Layer); err != nil {
 		return Consents{}, err

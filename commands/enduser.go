@@ -96,8 +96,8 @@ func (c *Commands) executeNamed(ctx context.Context, call Call, user named, deci
 }
 
 // CreateUser makes an end user, or fails with the fault user_exists.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, traits_too_large,
-// user_erased, user_exists, user_unknown.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, stale,
+// traits_too_large, user_erased, user_exists, user_unknown.
 func (c *Commands) CreateUser(ctx context.Context, call Call, external string, traits json.RawMessage) (User, error) {
 	if err := domain.CheckExternalID(external); err != nil {
 		return User{}, err
@@ -130,8 +130,8 @@ func (c *Commands) CreateUser(ctx context.Context, call Call, external string, t
 // PutUser makes an end user, or replaces the traits of who has the external id; of
 // a user that is named by its own id, it can only replace them. made says which.
 // Where wanted is given, it must be the user's.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, traits_too_large,
-// user_exists, user_unknown.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, stale,
+// traits_too_large, user_exists, user_unknown.
 func (c *Commands) PutUser(ctx context.Context, call Call, ref UserRef, wanted *string, traits json.RawMessage) (put User, made bool, err error) {
 	given, byName := strings.CutPrefix(string(ref), externalRef)
 	if byName {
@@ -194,8 +194,8 @@ func checkSame(given *string, external string) error {
 }
 
 // ChangeTraits merges a patch (RFC 7396) into the traits of a user.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, traits_too_large,
-// user_unknown.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, stale,
+// traits_too_large, user_unknown.
 func (c *Commands) ChangeTraits(ctx context.Context, call Call, ref UserRef, patch json.RawMessage) (User, error) {
 	var changed User
 	err := c.withUser(ctx, call.Client, ref, func(user id.User) error {
@@ -245,7 +245,7 @@ func (c *Commands) mergeTraits(ctx context.Context, u *domain.EndUser, history [
 
 // EraseUser forgets a user: the fact is recorded, then the key that sealed
 // all that is known of the user is destroyed, then the answer is given.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, user_unknown.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, stale, user_unknown.
 func (c *Commands) EraseUser(ctx context.Context, call Call, ref UserRef) (Outcome, error) {
 	var outcome Outcome
 	err := c.withUser(ctx, call.Client, ref, func(user id.User) (err error) {

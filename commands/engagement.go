@@ -40,7 +40,7 @@ type Engage struct {
 // not_in_audience where that is for others. What came of an impression is also taken after
 // the campaign's end. Position is empty where the same was recorded before.
 // Faults: building, busy, campaign_not_running, campaign_unknown, catching_up, frequency_capped,
-// idempotency_key_reused, impression_unknown, invalid, not_in_audience, quarantined, stale,
+// idempotency_key_reused, impression_unknown, invalid, not_in_audience, overloaded, quarantined, stale,
 // too_many_engagements, user_unknown.
 func (c *Commands) RecordEngagement(ctx context.Context, call Call, in Engage) (eventstore.Recorded, error) {
 	if (in.Impression == "") == (in.User == "") {

@@ -64,7 +64,7 @@ const (
 //
 // With a Seed, each line is applied once however often the call is repeated.
 // The lines of users who are there then wait, in memory, for the last one.
-// Faults: busy, catching_up, erased_since, idempotency_key_reused, invalid, quarantined, stale,
+// Faults: busy, catching_up, erased_since, idempotency_key_reused, invalid, overloaded, quarantined, stale,
 // traits_too_large, user_exists, user_unknown.
 func (c *Commands) ImportUsers(ctx context.Context, call Call, mode string, next func() ([]Imported, error)) (ImportReport, error) {
 	run := &importing{commands: c, call: call, mode: mode}

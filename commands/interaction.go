@@ -29,8 +29,8 @@ type Interaction struct {
 
 // Interact records an interaction. One that is known already adds nothing.
 // Faults: building, busy, campaign_not_running, campaign_unknown, catching_up, frequency_capped,
-// idempotency_key_reused, impression_unknown, invalid, item_unknown, not_in_audience, quarantined, stale,
-// too_many_engagements, user_unknown.
+// idempotency_key_reused, impression_unknown, invalid, item_unknown, not_in_audience, overloaded,
+// quarantined, stale, too_many_engagements, user_unknown.
 func (c *Commands) Interact(ctx context.Context, call Call, in Interact) (Interaction, error) {
 	user, err := c.FindUser(ctx, call.Client, in.User)
 	if err != nil {

@@ -23,7 +23,8 @@ type AddMember struct {
 
 // AddMember lets somebody log in for the client. The address is reserved first.
 // Faults: add_again, already_claimed, busy, catching_up, client_unknown, email_exists,
-// idempotency_key_reused, invalid, not_in_sandbox, owner_only, quarantined, stale, too_many_members.
+// idempotency_key_reused, invalid, not_in_sandbox, overloaded, owner_only, quarantined, stale,
+// too_many_members.
 func (c *Commands) AddMember(ctx context.Context, call Call, in AddMember) (Account, error) {
 	email, err := domain.CheckEmail(in.Email)
 	if err != nil {
@@ -90,7 +91,7 @@ func accountAfter(call Call, email string, outcome Outcome) Account {
 // RemoveMember ends a membership, revokes the API keys that the member made but
 // for those kept, frees the address and destroys the key that sealed it.
 // Faults: account_unknown, api_key_unknown, building, busy, catching_up, idempotency_key_reused, last_owner,
-// member_unknown, owner_only, quarantined, stale.
+// member_unknown, overloaded, owner_only, quarantined, stale.
 func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member, kept ...id.Key) (Outcome, error) {
 	if err := c.checkKept(ctx, call.Client, member, kept); err != nil {
 		return Outcome{}, err
@@ -110,8 +111,8 @@ func (c *Commands) RemoveMember(ctx context.Context, call Call, member id.Member
 
 // ForgetMember revokes the API keys of a member who was removed, frees the address
 // and destroys the key that sealed it. Doing it twice does no more.
-// Faults: account_unknown, api_key_unknown, building, busy, catching_up, idempotency_key_reused, quarantined,
-// stale.
+// Faults: account_unknown, api_key_unknown, building, busy, catching_up, idempotency_key_reused, overloaded,
+// quarantined, stale.
 func (c *Commands) ForgetMember(ctx context.Context, call Call, removed event.MemberRemoved) error {
 	if err := c.revokeKeysOf(ctx, call, removed); err != nil {
 		return err
@@ -240,7 +241,7 @@ const (
 // NoteLogin records that a member has logged in from a network, unless that was
 // recorded within the hour. It fails with a fault of kind Missing for a member who
 // was removed.
-// Faults: account_unknown, busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: account_unknown, busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) NoteLogin(ctx context.Context, call Call, member id.Member, network string) error {
 	stream := eventstore.LoginsStream(call.Client, member)
 	_, err := execute[nothing](ctx, c, call, stream, false, c.newestLogins, func(_ *nothing, last []eventstore.Recorded) ([]event.Event, error) {

@@ -24,7 +24,7 @@ type Sandbox struct {
 // CreateSandbox makes a sandbox beside the client, which is to live for a time; 0: until
 // it is deleted. Its place is taken first; what a crash leaves unopened is opened by a
 // policy.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, not_in_sandbox, quarantined, stale,
+// Faults: busy, catching_up, idempotency_key_reused, invalid, not_in_sandbox, overloaded, quarantined, stale,
 // too_many_sandboxes.
 func (c *Commands) CreateSandbox(ctx context.Context, call Call, name string, life time.Duration) (Sandbox, error) {
 	if call.Client.Sandbox() {
@@ -46,7 +46,7 @@ func (c *Commands) CreateSandbox(ctx context.Context, call Call, name string, li
 
 // OpenSandbox opens a sandbox whose place beside the client was taken. Doing it twice
 // does no more.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) OpenSandbox(ctx context.Context, call Call, of event.SandboxStanding) error {
 	parent, _, err := c.company(ctx, call.Client)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *Commands) OpenSandbox(ctx context.Context, call Call, of event.SandboxS
 }
 
 // DeleteSandbox deletes a sandbox of the client.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, sandbox_unknown, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, sandbox_unknown, stale.
 func (c *Commands) DeleteSandbox(ctx context.Context, call Call, sandbox id.Client) (Outcome, error) {
 	there, err := latest[domain.Sandboxes](ctx, c, eventstore.SandboxesStream(call.Client))
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *Commands) DeleteSandbox(ctx context.Context, call Call, sandbox id.Clie
 // EndSandbox ends a sandbox of the client: nothing is recorded of it any more, its tokens
 // are void, the keys of everything in it are destroyed, and at last its place is given
 // back. Doing it twice does no more; what a crash leaves is driven on by a policy.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) EndSandbox(ctx context.Context, call Call, sandbox id.Client) (Outcome, error) {
 	call = call.unconditional()
 	call.Causation = "" // as in OpenSandbox
@@ -195,8 +195,8 @@ func (c *Commands) revokeKeysInSandboxes(ctx context.Context, call Call, member 
 
 // MoveClock moves the clock of a sandbox forward to a time, and returns what it says
 // then, and how far that is ahead of the machine's time.
-// Faults: busy, catching_up, clock_backward, idempotency_key_reused, invalid, quarantined, sandbox_only,
-// stale.
+// Faults: busy, catching_up, clock_backward, idempotency_key_reused, invalid, overloaded, quarantined,
+// sandbox_only, stale.
 func (c *Commands) MoveClock(ctx context.Context, call Call, to time.Time) (time.Time, time.Duration, Outcome, error) {
 	outcome, err := execute(ctx, c, call, eventstore.SandboxStream(call.Client), false, c.last(call),
 		func(s *domain.Sandbox, _ []eventstore.Recorded) ([]event.Event, error) {

@@ -24,7 +24,7 @@ type Segment struct {
 
 // DefineSegment makes a segment of the users whom a rule names; under a consent layer, of
 // those who grant it.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, overloaded, quarantined,
 // segment_unknown, stale, too_many_segments.
 func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text string, layer id.ConsentLayer) (Segment, error) {
 	segment := id.Next[id.Segment](c.ids(call, "segment"))
@@ -39,7 +39,7 @@ func (c *Commands) DefineSegment(ctx context.Context, call Call, name, text stri
 
 // ChangeSegment renames a segment or gives it another rule; what is nil stays. The same
 // rule once more changes nothing.
-// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, quarantined,
+// Faults: busy, catching_up, consent_layer_unknown, idempotency_key_reused, invalid, overloaded, quarantined,
 // segment_unknown, stale.
 func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segment, name, text *string) (Segment, error) {
 	changed, err := c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
@@ -71,7 +71,8 @@ func (c *Commands) ChangeSegment(ctx context.Context, call Call, segment id.Segm
 
 // RestoreSegment gives a segment that is not blocked any more its rule again, by which everybody
 // is judged anew. The rule stands: it is not refused for a layer that was retired meanwhile.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, segment_unknown, stale.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, segment_unknown,
+// stale.
 func (c *Commands) RestoreSegment(ctx context.Context, call Call, segment id.Segment, text string) (Segment, error) {
 	return c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
 		of, err := s.Get(segment)
@@ -95,8 +96,8 @@ type Audiences interface {
 // after Audiences was asked also writes into the segments' stream (nameSegments). Where
 // that comes first, the retirement conflicts and asks Audiences again; where it comes
 // second, it is refused.
-// Faults: building, busy, catching_up, idempotency_key_reused, quarantined, segment_in_use, segment_unknown,
-// stale.
+// Faults: building, busy, catching_up, idempotency_key_reused, overloaded, quarantined, segment_in_use,
+// segment_unknown, stale.
 func (c *Commands) RetireSegment(ctx context.Context, call Call, segment id.Segment) (Outcome, error) {
 	retired, err := c.decideSegment(ctx, call, segment, func(s *domain.Segments) ([]event.Event, error) {
 		events, err := s.Retire(segment)
@@ -281,14 +282,14 @@ func (c *Commands) boundsOf(ctx context.Context, client id.Client, layered bool,
 
 // MakeSegmentsReady records that all users were judged by what was defined up to a
 // revision.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, segment_unknown, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, segment_unknown, stale.
 func (c *Commands) MakeSegmentsReady(ctx context.Context, call Call, revision int64) error {
 	_, err := c.decideSegment(ctx, call, "", func(s *domain.Segments) ([]event.Event, error) { return s.Ready(revision), nil })
 	return err
 }
 
 // PassTime lets the segments of a client judge users as of a moment, up to the one of a number who is due then.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) PassTime(ctx context.Context, call Call, asOf, due time.Time, number int64) error {
 	_, err := execute(ctx, c, call, eventstore.SegmentTimeStream(call.Client), false, c.last(call),
 		func(clock *domain.Clock, _ []eventstore.Recorded) ([]event.Event, error) {

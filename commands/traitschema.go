@@ -20,7 +20,7 @@ import (
 
 // OverrideTraits merges a patch (RFC 7396) into what the client has decided
 // about its traits, by path; null takes a decision back.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, stale.
 func (c *Commands) OverrideTraits(ctx context.Context, call Call, patch json.RawMessage) (Outcome, error) {
 	return execute(ctx, c, call, eventstore.TraitSchemaStream(call.Client), false, c.decisions(call.Client),
 		func(s *domain.TraitSchema, _ []eventstore.Recorded) ([]event.Event, error) {
@@ -221,7 +221,7 @@ func mergeOverrides(old map[string]event.TraitOverride, patch json.RawMessage) (
 
 // RecordTraitSchema records the schema that was learnt from so many users under
 // a version, unless there is a newer version.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) RecordTraitSchema(ctx context.Context, client id.Client, under, users int, schema []byte) error {
 	call := Call{Client: client, Actor: "policy:trait_schema"}
 	_, err := execute(ctx, c, call, eventstore.TraitSchemaStream(client), false, c.ends,

@@ -45,8 +45,8 @@ type Webhook struct {
 }
 
 // Subscribe opens a webhook subscription.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, too_many_webhooks,
-// webhook_unknown.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, stale,
+// too_many_webhooks, webhook_unknown.
 func (c *Commands) Subscribe(ctx context.Context, call Call, in Subscribe) (Webhook, error) {
 	if err := cmp.Or(c.CheckURL(in.URL), c.checkFilter(ctx, call.Client, in.Controls.Filter)); err != nil {
 		return Webhook{}, err
@@ -117,7 +117,8 @@ func (c *Commands) boundWebhooks(ctx context.Context, call Call, webhook id.Webh
 
 // ChangeWebhook updates a subscription; pausing and resuming are changes of
 // its status.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, stale, webhook_unknown.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, stale,
+// webhook_unknown.
 func (c *Commands) ChangeWebhook(ctx context.Context, call Call, webhook id.Webhook, in ChangeWebhook) (Webhook, error) {
 	if in.URL != nil {
 		if err := c.CheckURL(*in.URL); err != nil {
@@ -155,7 +156,7 @@ func keyLost(err error) error {
 // DisableWebhook pauses a subscription that has failed since a time for as long as its
 // owner allows. asOf is its last change that is known where that was found out, by the
 // machine's clock: one that was changed later is left alone.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) DisableWebhook(ctx context.Context, client id.Client, webhook id.Webhook, since, asOf time.Time) error {
 	ahead, err := c.Log.AheadOf(ctx, client)
 	if errors.Is(err, eventstore.ErrDeleted) {
@@ -177,8 +178,8 @@ func (c *Commands) DisableWebhook(ctx context.Context, client id.Client, webhook
 
 // RotateSecret makes a secret the one that signs: the chosen one, or a new one.
 // A repeated request is told that the new one was shown already.
-// Faults: busy, catching_up, idempotency_key_reused, invalid, quarantined, secret_already_shown, stale,
-// webhook_unknown.
+// Faults: busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined, secret_already_shown,
+// stale, webhook_unknown.
 func (c *Commands) RotateSecret(ctx context.Context, call Call, webhook id.Webhook, chosen *string) (Webhook, string, error) {
 	made := chosen == nil
 	if made {
@@ -220,7 +221,7 @@ func (c *Commands) newSecret() (string, error) {
 }
 
 // RemoveWebhook ends a subscription.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale, webhook_unknown.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale, webhook_unknown.
 func (c *Commands) RemoveWebhook(ctx context.Context, call Call, webhook id.Webhook) (Outcome, error) {
 	return execute[domain.Webhook](ctx, c, call, eventstore.WebhookStream(call.Client, webhook), false, c.webhook(),
 		func(w *domain.Webhook, _ []eventstore.Recorded) ([]event.Event, error) { return w.Remove() })

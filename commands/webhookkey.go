@@ -22,7 +22,7 @@ type WebhookKey struct {
 
 // RotateWebhookKeys makes a key pair that signs from now on. The ones before sign beside
 // it for as long as a rotated secret does.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (c *Commands) RotateWebhookKeys(ctx context.Context, call Call) (WebhookKey, error) {
 	outcome, err := c.makeWebhookKey(ctx, call, func(int) bool { return true })
 	if err != nil {

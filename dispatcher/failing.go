@@ -68,7 +68,7 @@ ORDER BY row_number() OVER (PARTITION BY left(h.client, $2) ORDER BY random()) L
 
 // DisableFailing has endpoints paused that have failed for as long as their owners
 // allow. What fails for one keeps no other waiting.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func DisableFailing(ctx context.Context, pool *pgxpool.Pool, log EndpointsLog) error {
 	rows, _ := pool.Query(ctx, selectToDisable, maxDisabled, id.OwnerSize) // what it fails with, its rows end with
 	type failing struct {

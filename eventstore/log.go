@@ -36,6 +36,9 @@ type Log struct {
 	// Confirm returns once what was read from the store is as durable as what is
 	// appended to it. It is nil for a store where each event that is read is.
 	Confirm func(ctx context.Context) error
+	// InPlace has a read of a client's stream done in one of the places that clients share. Nil:
+	// it is done at once.
+	InPlace func(ctx context.Context, client id.Client, read func() error) error
 }
 
 // Recorded is an event as it was recorded, upcast to its newest shape. Its
@@ -145,16 +148,27 @@ func (l *Log) endsAtOnce(ctx context.Context, store EndsReader, stream Stream) (
 }
 
 func (l *Log) read(ctx context.Context, stream Stream, from Revision, limit int) ([]Recorded, error) {
-	page, err := l.Store.ReadStream(ctx, stream, from, limit)
+	page, err := l.inPlace(ctx, stream, func() ([]Record, error) { return l.Store.ReadStream(ctx, stream, from, limit) })
 	if err != nil {
 		return nil, err
 	}
 	return l.decodeAll(page)
 }
 
+func (l *Log) inPlace(ctx context.Context, stream Stream, read func() ([]Record, error)) (page []Record, err error) {
+	if l.InPlace == nil {
+		return read()
+	}
+	err = l.InPlace(ctx, stream.Client(), func() (err error) {
+		page, err = read()
+		return err
+	})
+	return page, err
+}
+
 // ReadBack reads the newest events of a stream, at most limit, the newest first.
 func (l *Log) ReadBack(ctx context.Context, stream Stream, from Revision, limit int) ([]Recorded, error) {
-	page, err := l.Store.ReadBack(ctx, stream, from, limit)
+	page, err := l.inPlace(ctx, stream, func() ([]Record, error) { return l.Store.ReadBack(ctx, stream, from, limit) })
 	if err != nil {
 		return nil, fmt.Errorf("read %s backwards: %w", stream, err)
 	}
@@ -197,7 +211,7 @@ func (l *Log) decodeAll(page []Record) ([]Recorded, error) {
 
 // Version reads where a stream ends, without the rest of it.
 func (l *Log) Version(ctx context.Context, stream Stream) (StreamVersion, error) {
-	last, err := l.Store.ReadBack(ctx, stream, End, 1)
+	last, err := l.inPlace(ctx, stream, func() ([]Record, error) { return l.Store.ReadBack(ctx, stream, End, 1) })
 	if err != nil {
 		return StreamVersion{}, fmt.Errorf("read the end of %s: %w", stream, err)
 	}

@@ -2,6 +2,7 @@ package eventstore_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -311,6 +312,29 @@ func TestLongStreamsAreLoadedWhole(t *testing.T) {
 	back, err := d.ReadBack(t.Context(), stream, 1000, 2)
 	if err != nil || len(back) != 2 || back[0].Revision != 1000 || back[1].Revision != 999 {
 		t.Errorf("read backwards: %v, %v", back, err)
+	}
+}
+
+func TestStreamsAreReadInPlacesOfTheirClient(t *testing.T) {
+	d := newFixture(t)
+	of := eventstore.ClientStream(acme)
+	taken, busy := 0, errors.New("no place")
+	d.InPlace = func(_ context.Context, client id.Client, read func() error) error {
+		if taken++; client != acme {
+			t.Errorf("%s is read in a place of %q", of, client)
+		}
+		return cmp.Or(read(), busy)
+	}
+	_, _, loaded := d.Load(t.Context(), of)
+	_, back := d.ReadBack(t.Context(), of, eventstore.End, 1)
+	_, version := d.Version(t.Context(), of)
+	for _, err := range []error{loaded, back, version} {
+		if !errors.Is(err, busy) {
+			t.Error(err)
+		}
+	}
+	if taken != 3 {
+		t.Errorf("%d places for three reads", taken)
 	}
 }
 

@@ -46,6 +46,9 @@ func TestStreamsAndEnvelopesStay(t *testing.T) {
 	var lines []string
 	for _, s := range streams {
 		lines = append(lines, "stream "+string(s))
+		if s.Client() != client && (!s.Shared() || s.Client() != "") {
+			t.Errorf("%s is a stream of %q", s, s.Client())
+		}
 	}
 
 	meta := eventstore.Meta{

@@ -158,4 +158,12 @@ func (s Stream) Shared() bool {
 	return kind == EmailClaim || kind == SlugClaim
 }
 
+// Client is whose stream it is, the second part of its name; empty for one that is shared.
+func (s Stream) Client() id.Client {
+	if s.Shared() {
+		return ""
+	}
+	return id.Client(strings.SplitN(string(s)+"-", "-", 3)[1])
+}
+
 func name(parts ...string) Stream { return Stream(strings.Join(parts, "-")) }

@@ -118,7 +118,7 @@ func scanAPIKey(k *APIKey) []any {
 }
 
 // List returns the keys of a client in order of creation, revoked ones too.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m APIKeys) List(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]APIKey, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, eventual, listAPIKeys, []any{string(page.After), page.Limit}, scanAPIKey)
 }
@@ -128,7 +128,7 @@ const keysInForce = ` FROM api_keys a WHERE a.client = $1 AND NOT a.revoked AND 
 const keysMadeBy = `SELECT a.id` + keysInForce + `a.issued_by = $2`
 
 // MadeBy returns the keys in force that a member made.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m APIKeys) MadeBy(ctx context.Context, client id.Client, member id.Member) ([]id.Key, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, false, keysMadeBy, []any{string(member)}, readmodel.OneText[id.Key])
 }
@@ -138,7 +138,7 @@ const keysBefore = `SELECT count(*)` + keysInForce + `
 
 // Before counts the keys in force that were made before a key, or all where that
 // is "".
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m APIKeys) Before(ctx context.Context, client id.Client, key id.Key) (int, error) {
 	return readmodel.Count(ctx, m.Reader, m, client, false, keysBefore, string(key))
 }

@@ -29,7 +29,7 @@ type DriftingCluster struct {
 
 // Drifting returns clusters that the last run of their layer found to have drifted,
 // the worst first.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clusters) Drifting(ctx context.Context, client id.Client, limit int) ([]DriftingCluster, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, true, driftingClusters, []any{limit}, func(d *DriftingCluster) []any {
 		return []any{readmodel.Text(&d.Cluster), readmodel.Text(&d.Layer), readmodel.Text(&d.Run), readmodel.Text(&d.Severity), &d.At}
@@ -44,7 +44,7 @@ ORDER BY r.created_position DESC LIMIT $2`
 
 // LastFailed returns the failed runs that no other of their layer has followed, the
 // newest first.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clusters) LastFailed(ctx context.Context, client id.Client, limit int) ([]Run, error) {
 	return m.runs(ctx, client, true, lastFailedRuns, limit)
 }
@@ -55,7 +55,7 @@ ORDER BY c.created_position LIMIT $3`
 
 // NearlySpent returns the running campaigns that have spent a share of their budget,
 // or more, in order of creation.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Campaigns) NearlySpent(ctx context.Context, client id.Client, share float64, limit int) ([]Campaign, error) {
 	return m.campaigns(ctx, client, true, nearlySpentCampaigns, share, limit)
 }
@@ -65,7 +65,7 @@ SELECT a.id, a.expires_at FROM api_keys a
 WHERE a.client = $1 AND NOT a.revoked AND a.expires_at > $2 AND a.expires_at <= $3 ORDER BY a.expires_at, a.id LIMIT $4`
 
 // Expiring returns the keys that expire between two times, the first of them first.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m APIKeys) Expiring(ctx context.Context, client id.Client, from, to time.Time, limit int) ([]APIKey, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, true, expiringKeys, []any{from, to, limit}, func(k *APIKey) []any {
 		return []any{readmodel.Text(&k.ID), &k.ExpiresAt}

@@ -155,7 +155,7 @@ WHERE c.client = $1 AND c.created_position > $2`
 
 // List returns the campaigns of a client in order of creation; status selects
 // those that have it, nil all.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Campaigns) List(ctx context.Context, client id.Client, eventual bool, status *string, page readmodel.Page) ([]Campaign, error) {
 	w := readmodel.Where{SQL: listCampaigns, Args: []any{string(page.After)}}
 	if status != nil {
@@ -166,7 +166,7 @@ func (m Campaigns) List(ctx context.Context, client id.Client, eventual bool, st
 }
 
 // Get returns one campaign, or fails with a fault of kind Missing.
-// Faults: building, campaign_unknown, quarantined, stale.
+// Faults: building, campaign_unknown, overloaded, quarantined, stale.
 func (m Campaigns) Get(ctx context.Context, client id.Client, eventual bool, campaign id.Campaign) (Campaign, error) {
 	found, err := m.campaigns(ctx, client, eventual, getCampaign, string(campaign))
 	return readmodel.Only(found, err, fault.UnknownCampaign())
@@ -188,7 +188,7 @@ WHERE i.client = $1 AND i.id = $2`
 
 // Find returns an impression, or fails with a fault of kind Missing. One of a
 // user who was erased is nobody's.
-// Faults: building, impression_unknown, quarantined, stale.
+// Faults: building, impression_unknown, overloaded, quarantined, stale.
 func (m Campaigns) Find(ctx context.Context, client id.Client, impression id.Impression) (eventstore.Recorded, error) {
 	type row struct {
 		campaign id.Campaign
@@ -297,7 +297,7 @@ var ErrZoneUnknown = errors.New("the database does not know the time zone")
 // Series returns the totals of a campaign's intervals, the newest 1,000 of
 // those in which there was something, in order. unit is "hour", "day", "week"
 // or "month" in a time zone of the IANA database, else it is ErrZoneUnknown.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Campaigns) Series(ctx context.Context, client id.Client, eventual bool, campaign id.Campaign, unit string, zone *time.Location) ([]Interval, error) {
 	intervals, err := readmodel.Query(ctx, m.Reader, m, client, eventual, campaignSeries,
 		[]any{string(campaign), unit, zone.String(), maxIntervals}, func(i *Interval) []any {

@@ -49,7 +49,7 @@ ORDER BY c.created_position LIMIT $5`
 // Showable returns the campaigns that run now and that a user has not seen as
 // often as their frequency caps allow, whomever they are for: a page, in order of
 // creation. since begins the window of what was unanswered.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Campaigns) Showable(ctx context.Context, client id.Client, user id.User, now, since time.Time, p readmodel.Page) ([]Showable, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, false, showableCampaigns, []any{string(user), now, since, p.Limit, string(p.After), event.MaxDrift}, func(s *Showable) []any {
 		return []any{readmodel.Text(&s.ID), readmodel.Text(&s.CreatedPosition), readmodel.Document(&s.CampaignTerms), &s.SpentMinor, &s.StartedAt, &s.Impressions, &s.Engaged, &s.Unanswered}
@@ -62,7 +62,7 @@ SELECT c.id FROM campaigns c WHERE c.client = $1 AND c.status IN ('draft', 'sche
 
 // Naming returns the oldest campaign, of those that have not ended, whose audience names a
 // segment; "" where there is none.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Campaigns) Naming(ctx context.Context, client id.Client, segment id.Segment) (id.Campaign, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, false, campaignNaming, []any{string(segment)}, readmodel.OneText[id.Campaign])
 	if err != nil || len(found) == 0 {

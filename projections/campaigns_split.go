@@ -40,7 +40,7 @@ ORDER BY coalesce(s.impressions, 0) DESC, c.id LIMIT $4`
 // with the most impressions first, those it is aimed at also without any. Who
 // is in clusters of several layers counts in each, who is in none counts
 // nowhere; clusters that are kept to a segment count where it is aimed at them.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Campaigns) Shares(ctx context.Context, client id.Client, eventual bool, c Campaign) ([]ClusterShare, error) {
 	// The campaigns have been waited for where c was read: the clusters are left.
 	return readmodel.Query(ctx, m.Reader, Clusters{}, client, eventual, campaignShares,

@@ -132,7 +132,7 @@ const getClient = `SELECT c.client, c.name, c.slug, c.settings, c.revision, c.cr
 
 // Get returns the client, or fails with a fault of kind Missing. Settings that
 // were never chosen are those of defaults.
-// Faults: building, client_unknown, quarantined, stale.
+// Faults: building, client_unknown, overloaded, quarantined, stale.
 func (m Clients) Get(ctx context.Context, client id.Client, eventual bool, defaults event.Settings) (Client, error) {
 	type row struct {
 		Client
@@ -181,7 +181,7 @@ FROM members m LEFT JOIN subject_keys k ON k.client = m.client AND k.subject = m
 WHERE m.client = $1 AND m.created_position > $2 ORDER BY m.created_position LIMIT $3`
 
 // Members returns the members of a client in order of creation.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clients) Members(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Member, error) {
 	type row struct {
 		Member

@@ -42,7 +42,7 @@ const clustersFound = clusterColumns + ` AND c.layer = $2 AND c.segment = '' AND
 // Assign finds the cluster of the layer's last completed run that a user is nearest to, by
 // what it says now and the layer permits now, read as the run read its users. It records nothing.
 // Faults: building, clustering_run_unknown, consent_layer_unknown, consent_missing, not_assignable,
-// quarantined, stale, user_unknown.
+// overloaded, quarantined, stale, user_unknown.
 func (a Assigner) Assign(ctx context.Context, client id.Client, eventual bool, user id.User, layer id.ConsentLayer) (Assigned, error) {
 	permitted, err := a.Consent.Layer(ctx, client, eventual, layer)
 	if err != nil {

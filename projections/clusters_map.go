@@ -74,7 +74,7 @@ const maxFlows = 5_000
 
 // Flows returns from where to where a completed run has moved users, the largest first,
 // and the run before; "" where it is the first of its layer.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clusters) Flows(ctx context.Context, client id.Client, run Run) (before id.Run, found []Flow, err error) {
 	found, err = readmodel.Query(ctx, m.Reader, m, client, true, flows, []any{string(run.ID), maxFlows}, func(f *Flow) []any {
 		return []any{readmodel.Text(&f.From), readmodel.Text(&f.To), &f.Users}

@@ -115,7 +115,7 @@ ORDER BY c.user_id LIMIT $5`
 // GrantedAt returns, in order of their ids, the users who had granted a layer
 // at a position and have not withdrawn since. The model must have reached that
 // position.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) GrantedAt(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) (users []id.User, err error) {
 	for after := id.User(""); ; {
 		page, err := readmodel.Query(ctx, m.Reader, m, client, true, grantedAt, []any{string(layer), string(at), string(after), readmodel.UsersAtOnce}, readmodel.OneText[id.User])
@@ -136,7 +136,7 @@ WHERE u.client = $1 AND u.id = ANY($2) AND NOT u.erased ORDER BY u.id`
 
 // TraitsOf returns what users say, as far as the model has come, in order of
 // their ids. Who is not there, or was erased, is left out.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Users) TraitsOf(ctx context.Context, client id.Client, users []id.User) ([]UserChange, error) {
 	found, err := m.changes(ctx, client, nil, traitsOf, readmodel.Texts(users))
 	return slices.DeleteFunc(found, func(u UserChange) bool { return u.Traits == nil }), err

@@ -76,7 +76,7 @@ type RunQuery struct {
 }
 
 // Runs returns the clustering runs of a client in order of their request.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q RunQuery) ([]Run, error) {
 	w := readmodel.Where{SQL: runsAfter, Args: []any{string(q.Page.After)}}
 	w.AndText(runsIn, q.Status)
@@ -87,7 +87,7 @@ func (m Clusters) Runs(ctx context.Context, client id.Client, eventual bool, q R
 }
 
 // Run returns one run, or fails with a fault of kind Missing.
-// Faults: building, clustering_run_unknown, quarantined, stale.
+// Faults: building, clustering_run_unknown, overloaded, quarantined, stale.
 func (m Clusters) Run(ctx context.Context, client id.Client, eventual bool, run id.Run) (Run, error) {
 	found, err := m.runs(ctx, client, eventual, getRun, string(run))
 	return readmodel.Only(found, err, fault.UnknownClusteringRun())
@@ -146,7 +146,7 @@ func scanCluster(c *Cluster) []any {
 
 // List returns the clusters that the last runs found, of a layer or of all, in
 // order of their forming; of runs that were kept to a segment, or to none.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, of event.RunScope, page readmodel.Page) ([]Cluster, error) {
 	w := readmodel.Where{SQL: clustersAfter, Args: []any{string(page.After)}}
 	w.AndText(clustersIn, string(of.Layer))
@@ -156,7 +156,7 @@ func (m Clusters) List(ctx context.Context, client id.Client, eventual bool, of 
 }
 
 // ListAll is List of all layers, of runs that were kept to a segment or to none.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clusters) ListAll(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Cluster, error) {
 	w := readmodel.Where{SQL: clustersAfter, Args: []any{string(page.After)}}
 	w.And(clustersPage, page.Limit)
@@ -164,14 +164,14 @@ func (m Clusters) ListAll(ctx context.Context, client id.Client, eventual bool, 
 }
 
 // OfUser returns the clusters that a user is in now, also those that are kept to segments.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clusters) OfUser(ctx context.Context, client id.Client, eventual bool, user id.User) ([]Cluster, error) {
 	return m.clusters(ctx, client, eventual, clustersOfUser, string(user))
 }
 
 // Get returns one cluster, also a retired one, or fails with a fault of kind
 // Missing.
-// Faults: building, cluster_unknown, quarantined, stale.
+// Faults: building, cluster_unknown, overloaded, quarantined, stale.
 func (m Clusters) Get(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster) (Cluster, error) {
 	found, err := m.clusters(ctx, client, eventual, getCluster, string(cluster))
 	return readmodel.Only(found, err, fault.UnknownCluster())
@@ -202,7 +202,7 @@ WHERE m.client = $1 AND m.cluster = $2 AND m.run = (SELECT c.run FROM clusters c
 
 // Members returns who is in a cluster now, in order of their ids; a page
 // begins after the user that it names.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clusters) Members(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page readmodel.Page) ([]ClusterMember, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, clusterMembers, []any{string(cluster)},
 		func(u *ClusterMember) []any { return []any{readmodel.Text(&u.User)} },
@@ -226,7 +226,7 @@ SELECT d.run, d.at, d.severity, d.causes, d.comparisons, d.created_position FROM
 WHERE d.client = $1 AND d.cluster = $2 AND d.created_position > $3 ORDER BY d.created_position LIMIT $4`
 
 // Drift returns what became of a cluster from run to run, the oldest first.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Clusters) Drift(ctx context.Context, client id.Client, eventual bool, cluster id.Cluster, page readmodel.Page) ([]ClusterDrift, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, eventual, clusterDrift, []any{string(cluster), string(page.After), page.Limit},
 		func(d *ClusterDrift) []any {

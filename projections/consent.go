@@ -249,7 +249,7 @@ ORDER BY 3 LIMIT $4`
 
 // ChangedConsents returns at most limit consents of a layer that have changed
 // after a position, in order of their last change.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) ChangedConsents(ctx context.Context, client id.Client, layer id.ConsentLayer, eventual bool, after eventstore.Position, limit int) ([]ConsentChange, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, changedConsents, []any{string(layer), string(after), limit},
 		func(c *ConsentChange) []any { return []any{readmodel.Text(&c.User), &c.Granted, readmodel.Text(&c.At)} })

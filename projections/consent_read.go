@@ -37,13 +37,13 @@ func scanLayer(l *ConsentLayer) []any {
 }
 
 // Layers returns the layers of a client in order of creation.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) Layers(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]ConsentLayer, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, eventual, listLayers, []any{string(page.After), page.Limit}, scanLayer)
 }
 
 // Layer returns one layer, or fails with a fault of kind Missing.
-// Faults: building, consent_layer_unknown, quarantined, stale.
+// Faults: building, consent_layer_unknown, overloaded, quarantined, stale.
 func (m Consent) Layer(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer) (ConsentLayer, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getLayer, []any{string(layer)}, scanLayer)
 	return readmodel.Only(found, err, fault.UnknownConsentLayer())
@@ -68,7 +68,7 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted = $3 AND c.changed > $4 AND u
 
 // Consents returns the users who have granted a layer, or have withdrawn what
 // they granted, in order of that change.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) Consents(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, granted bool, page readmodel.Page) ([]UserConsent, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, listConsents, []any{string(layer), granted},
 		func(c *UserConsent) []any {
@@ -96,7 +96,7 @@ WHERE c.client = $1 AND c.layer = $2 AND c.user_id = $3 ORDER BY c.at DESC LIMIT
 
 // ConsentHistory returns all that a user has said under a layer, the newest
 // first.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) ConsentHistory(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, user id.User) ([]ConsentEntry, error) {
 	type row struct {
 		ConsentEntry
@@ -142,7 +142,7 @@ WHERE c.client = $1 AND c.user_id = $2 AND NOT l.retired ORDER BY c.granted DESC
 
 // LayersOf returns the layers that a user has granted, and then those that it has
 // withdrawn: 200 at most.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) LayersOf(ctx context.Context, client id.Client, eventual bool, user id.User) ([]LayerOfUser, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, eventual, layersSaidOf, []any{string(user), maxStreams}, func(l *LayerOfUser) []any {
 		return []any{readmodel.Text(&l.Layer), readmodel.Text(&l.Name), &l.Granted, &l.ChangedAt}
@@ -153,7 +153,7 @@ const grantedAmong = `
 SELECT c.user_id FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.user_id = ANY($3) AND c.granted`
 
 // Granted returns who of these users has granted a layer.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) Granted(ctx context.Context, client id.Client, eventual bool, layer id.ConsentLayer, users []id.User) (map[id.User]bool, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, grantedAmong,
 		[]any{string(layer), readmodel.Texts(users)}, readmodel.OneText[id.User])
@@ -170,7 +170,7 @@ WHERE c.client = $1 AND c.layer = $2 AND c.granted AND c.user_id > $3 ORDER BY c
 
 // Consenting returns, in order of their ids, at most limit users after one who
 // have granted a layer.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) Consenting(ctx context.Context, client id.Client, layer id.ConsentLayer, after id.User, limit int) ([]id.User, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, false, consentingUsers, []any{string(layer), string(after), limit}, readmodel.OneText[id.User])
 }
@@ -184,7 +184,7 @@ WHERE u.client = $1 AND NOT u.erased AND u.created_position < $2 AND u.id > $3 O
 // was withdrawn would count where the consents lag behind. Later pages do not wait: what was
 // granted meanwhile returns too many. Each of the two is asked for itself: a join would be
 // planned by what was known of the consents before many of them came.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) NotConsenting(ctx context.Context, client id.Client, layer id.ConsentLayer, before eventstore.Position, after id.User, limit int) ([]id.User, error) {
 	var others []id.User
 	for len(others) < limit {
@@ -210,7 +210,7 @@ const countUsersBefore = `SELECT count(*) FROM users u WHERE u.client = $1 AND N
 
 // CountUsers counts the users who were created before a position and are still
 // there.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) CountUsers(ctx context.Context, client id.Client, before eventstore.Position) (int, error) {
 	return readmodel.Count(ctx, m.Reader, Users{}, client, false, countUsersBefore, string(before))
 }
@@ -220,7 +220,7 @@ SELECT count(*) FROM consents c WHERE c.client = $1 AND c.layer = $2 AND c.grant
 
 // CountChanged counts those who have granted a layer, or withdrawn that, since
 // a position.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Consent) CountChanged(ctx context.Context, client id.Client, layer id.ConsentLayer, granted bool, since eventstore.Position) (int, error) {
 	return readmodel.Count(ctx, m.Reader, m, client, false, countConsents, string(layer), granted, string(since))
 }

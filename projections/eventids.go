@@ -129,7 +129,7 @@ FROM fresh LEFT JOIN (
 // Revisions returns where the first events stand that have one of these ids or
 // keys, and the position that the model had reached in the same moment: it holds
 // every such event up to there. It waits for nothing.
-// Faults: quarantined, stale.
+// Faults: overloaded, quarantined, stale.
 func (m EventIDs) Revisions(ctx context.Context, client id.Client, ids []id.Event) (
 	found map[id.Event]eventstore.Revision, reached eventstore.Position, err error,
 ) {
@@ -139,7 +139,7 @@ func (m EventIDs) Revisions(ctx context.Context, client id.Client, ids []id.Even
 			return nil, eventstore.Start, err
 		}
 	}
-	reader := projector.Reader{Of: m, Progress: m.Progress}
+	reader := projector.Reader{Of: m, Progress: m.Progress, Client: client, Look: m.InPlace}
 	err = reader.Read(ctx, true, func(ctx context.Context) (at projector.At, err error) {
 		found = map[id.Event]eventstore.Revision{}
 		rows, _ := m.Pool.Query(ctx, findEventIDs, string(client), wanted) // what it fails with, its rows end with

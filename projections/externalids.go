@@ -81,7 +81,7 @@ WHERE u.client = $1 AND u.id = ANY($2)`
 
 // ExternalIDs names users as their client does. Those who are gone are left
 // out.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
 	names, _, err := m.externalIDs(ctx, client, eventual, users)
 	return names, err
@@ -90,7 +90,7 @@ func (m Users) ExternalIDs(ctx context.Context, client id.Client, eventual bool,
 // ExternalIDsOfAll is ExternalIDs of users who were all created: those who are left out were
 // erased. Where the model does not know one of them yet, it waits, and is [event.ErrUnnamed] if
 // that does not help.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Users) ExternalIDsOfAll(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]string, error) {
 	users = slices.Compact(slices.Sorted(slices.Values(users)))
 	names, known, err := m.externalIDs(ctx, client, eventual, users)

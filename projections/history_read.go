@@ -59,7 +59,7 @@ const (
 // List returns entries of a client in order, or the newest first. It looks at 5,000
 // at most: more is the ordinal after which, or below which, to go on where fewer than
 // limit were found among those; nil: there are no more.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m History) List(ctx context.Context, client id.Client, eventual bool, f Filter, limit int) (found []Entry, more *int64, err error) {
 	fits, w := readmodel.Where{Args: []any{f.After, maxWalk}}, readmodel.Where{}
 	argue := func(on *readmodel.Where, condition string, arg any) {
@@ -126,7 +126,7 @@ const getTree = `SELECT t.size, t.peaks, t.position, t.recorded_at FROM history_
 
 // Tree returns the tree of a client as it is now; an empty one where nothing
 // happened yet.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m History) Tree(ctx context.Context, client id.Client, eventual bool) (Grown, error) {
 	type row struct {
 		Grown
@@ -188,14 +188,14 @@ SELECT (WITH RECURSIVE search (low, high) AS (
 
 // SizeAt is how many events a client had recorded by a time: everything up to
 // the last event that was recorded no later.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m History) SizeAt(ctx context.Context, client id.Client, eventual bool, at time.Time) (int64, error) {
 	size, err := readmodel.Count(ctx, m.Reader, m, client, eventual, sizeAt, at)
 	return int64(size), err
 }
 
 // SizeUpTo is how many events of a client stand at a position or before it.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m History) SizeUpTo(ctx context.Context, client id.Client, eventual bool, at eventstore.Position) (int64, error) {
 	size, err := readmodel.Count(ctx, m.Reader, m, client, eventual, sizeUpTo, string(at))
 	return int64(size), err

@@ -31,7 +31,7 @@ SELECT i.item FROM interactions i WHERE i.client = $1 AND i.user_id = $2 AND i.h
 
 // Hidden returns which of these items a user has dismissed, or has converted on; of
 // all, where items is nil.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Interactions) Hidden(ctx context.Context, client id.Client, eventual bool, user id.User, items []string) (map[string]bool, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, hiddenItems, []any{string(user), items, maxHidden}, readmodel.OneText[string])
 	hidden := make(map[string]bool, len(found))
@@ -77,14 +77,14 @@ var (
 )
 
 // Standings returns how users stand in the feed of another one.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Interactions) Standings(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, users []id.User) ([]Standing, error) {
 	return m.standings(ctx, client, eventual, standingsOf, string(of), now, readmodel.Texts(users))
 }
 
 // Newest returns the users who came last, the newest first; within a layer, those
 // who granted it last.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Interactions) Newest(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, within event.Within, limit int) ([]Standing, error) {
 	if within.Layer != "" {
 		return m.standings(ctx, client, eventual, newestInLayer, string(of), now, limit, string(within.Layer))
@@ -95,7 +95,7 @@ func (m Interactions) Newest(ctx context.Context, client id.Client, eventual boo
 // Popular returns the users with the highest expected click rate among those
 // who were clicked at all, the highest first. Those within a layer are looked for
 // among the first 5,000.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Interactions) Popular(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, within event.Within, limit int) ([]Standing, error) {
 	return m.standings(ctx, client, eventual, popularStanding, string(of), now, string(within.Layer), limit)
 }

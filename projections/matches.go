@@ -139,7 +139,7 @@ WHERE m.client = $1 AND m.user_id = $2 AND m.created_position > $3 AND u.erased 
 
 // List returns the matches that were recorded for a user, in the order in which
 // the pairs were first computed.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Matches) List(ctx context.Context, client id.Client, eventual bool, user id.User, page readmodel.Page) ([]Match, error) {
 	return listWithExternalIDs(ctx, m.Reader, m, client, eventual, page, listMatches, []any{string(user)},
 		func(found *Match) []any {

@@ -357,7 +357,7 @@ SELECT CASE WHEN s.enabled THEN (SELECT count(*) FROM match_queue q WHERE q.clie
 FROM (SELECT) one LEFT JOIN match_sweeps s ON s.client = $1`
 
 // Sweep returns how far a client's sweep has come by now, as the client's clock says.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m MatchQueue) Sweep(ctx context.Context, client id.Client, eventual bool, now time.Time) (Sweep, error) {
 	type row struct {
 		Sweep

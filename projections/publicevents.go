@@ -193,7 +193,7 @@ const (
 
 // Place is where a public event of a client stands; ok is false where there is none
 // of that id.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool, of id.Event) (at eventstore.Position, ok bool, err error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, placeOfEvent, []any{string(of)}, readmodel.OneText[eventstore.Position])
 	if err != nil || len(found) == 0 {
@@ -204,7 +204,7 @@ func (m PublicEvents) Place(ctx context.Context, client id.Client, eventual bool
 
 // Get returns a public event of a client, with users named as the client does; ok is
 // false where there is none of that id.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m PublicEvents) Get(ctx context.Context, client id.Client, eventual bool, of id.Event) (e PublicEvent, ok bool, err error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, publicOfClient+publicOfID, []any{string(of)}, (*PublicEvent).columns)
 	if err != nil || len(found) == 0 {
@@ -224,7 +224,7 @@ type PublicQuery struct {
 
 // List returns a page of the public events of a client, in the order of the log or
 // the newest first, with users named as the client does.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m PublicEvents) List(ctx context.Context, client id.Client, eventual bool, q PublicQuery) ([]PublicEvent, error) {
 	var w readmodel.Where
 	beyond, ordered := publicAfter, publicPage
@@ -258,7 +258,7 @@ func (m PublicEvents) List(ctx context.Context, client id.Client, eventual bool,
 
 // NameUsers names the users of a client's events as the client does, where it had
 // chosen that when they were recorded.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m PublicEvents) NameUsers(ctx context.Context, client id.Client, eventual bool, events []PublicEvent) error {
 	var users []id.User
 	for _, e := range events {

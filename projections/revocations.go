@@ -137,7 +137,7 @@ func (m Revocations) Since(ctx context.Context, within time.Duration, most int) 
 // Revoked says whether any of a client's subjects has lost its tokens, as of all that
 // the client was told. It fails with a fault of kind Unavailable where
 // the model has not come as far.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Revocations) Revoked(ctx context.Context, client id.Client, subjects ...string) (bool, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, false, isRevoked, []any{subjects}, func(is *bool) []any { return []any{is} })
 	return err == nil && found[0], err

@@ -88,14 +88,14 @@ func scanSandbox(s *Sandbox) []any {
 }
 
 // List returns the sandboxes of a client in order of creation.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Sandboxes) List(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Sandbox, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, eventual, selectSandboxes+`s.created_position > $2 ORDER BY s.created_position LIMIT $3`,
 		[]any{string(page.After), page.Limit}, scanSandbox)
 }
 
 // Get returns a sandbox of a client, or fails with a fault of kind Missing.
-// Faults: building, quarantined, sandbox_unknown, stale.
+// Faults: building, overloaded, quarantined, sandbox_unknown, stale.
 func (m Sandboxes) Get(ctx context.Context, client id.Client, eventual bool, sandbox id.Client) (Sandbox, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, selectSandboxes+`s.id = $2`, []any{string(sandbox)}, scanSandbox)
 	return readmodel.Only(found, err, fault.UnknownSandbox())

@@ -100,7 +100,7 @@ func scanSession(s *Session) []any {
 
 // List returns the sessions of a client, or of one member, that last at a time, in order
 // of their opening.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Sessions) List(ctx context.Context, client id.Client, eventual bool, page readmodel.Page, member id.Member, now time.Time) ([]Session, error) {
 	w := readmodel.Where{Args: lastingAt(now)}
 	w.AndText(` AND s.member = $%d`, string(member))
@@ -116,7 +116,7 @@ func lastingAt(now time.Time) []any {
 const findSession = lastingSessions + ` AND s.id = $4`
 
 // Find returns a session that lasts at a time, or fails with a fault of kind Missing.
-// Faults: building, quarantined, session_unknown, stale.
+// Faults: building, overloaded, quarantined, session_unknown, stale.
 func (m Sessions) Find(ctx context.Context, client id.Client, session id.Session, now time.Time) (Session, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, false, findSession, append(lastingAt(now), string(session)), scanSession)
 	if err != nil {

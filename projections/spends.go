@@ -93,9 +93,9 @@ FROM fresh LEFT JOIN (
 // Recorded returns the spends of a campaign that have one of these ids, and
 // the position that the model had reached in the same moment: it holds every
 // spend up to there. It waits for nothing.
-// Faults: quarantined, stale.
+// Faults: overloaded, quarantined, stale.
 func (m Spends) Recorded(ctx context.Context, client id.Client, campaign id.Campaign, ids []string) (found []eventstore.Recorded, reached eventstore.Position, err error) {
-	reader := projector.Reader{Of: m, Progress: m.Progress}
+	reader := projector.Reader{Of: m, Progress: m.Progress, Client: client, Look: m.InPlace}
 	err = reader.Read(ctx, true, func(ctx context.Context) (at projector.At, err error) {
 		found = nil
 		rows, _ := m.Pool.Query(ctx, findSpends, string(client), string(campaign), ids) // what it fails with, its rows end with

@@ -179,7 +179,7 @@ const (
 // without the intervals in which there was nothing; of users also what came before.
 // unit is "hour" or "day" in a time zone of the IANA database, else it is
 // ErrZoneUnknown; both times begin such intervals.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Statistics) Series(ctx context.Context, client id.Client, eventual bool, metric, unit string, zone *time.Location, from, to time.Time) ([]Counted, error) {
 	sql := statisticSeries
 	if metric != MetricUsers {

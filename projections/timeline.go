@@ -20,7 +20,7 @@ const (
 
 // StreamsOfUser names the streams that tell of a user: its own, its matches, what it
 // said of consent layers, which campaigns it was shown and what it did about items.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func StreamsOfUser(ctx context.Context, r readmodel.Reader, client id.Client, eventual bool, user id.User) ([]eventstore.Stream, error) {
 	streams := []eventstore.Stream{eventstore.UserStream(client, user), eventstore.MatchStream(client, user)}
 	args := []any{string(user), maxStreams}
@@ -58,7 +58,7 @@ ORDER BY e.ordinal DESC LIMIT $4`
 
 // Newest returns the newest entries of some streams of a client below an ordinal, the
 // newest first.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m History) Newest(ctx context.Context, client id.Client, eventual bool, streams []eventstore.Stream, below int64, limit int) ([]Entry, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, eventual, entriesOfStreams, []any{readmodel.Texts(streams), below, limit},
 		func(e *Entry) []any { return []any{&e.Ordinal, readmodel.Text(&e.Position), hashInto{&e.Hash}} })

@@ -96,7 +96,7 @@ FROM trait_schemas s LEFT JOIN subject_keys k ON k.client = s.client AND k.subje
 WHERE s.client = $1`
 
 // Recorded reads it; [traits.Schema.Decide] puts what the client has decided since on what was learnt.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m TraitSchemas) Recorded(ctx context.Context, client id.Client, eventual bool) (RecordedSchema, error) {
 	type row struct {
 		RecordedSchema
@@ -125,7 +125,7 @@ func (m TraitSchemas) Recorded(ctx context.Context, client id.Client, eventual b
 const decidedTraits = `SELECT s.overrides FROM trait_schemas s WHERE s.client = $1`
 
 // Sensitive are the paths that the client has decided are sensitive, or are not.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m TraitSchemas) Sensitive(ctx context.Context, client id.Client, eventual bool) (map[string]bool, error) {
 	type row struct {
 		decided map[string]event.TraitOverride
@@ -141,7 +141,7 @@ const lastDecision = `SELECT s.overridden, s.version FROM trait_schemas s WHERE 
 
 // LastDecision returns the version of a client's schema that was the last to be
 // decided, 0 where none was, of those up to one that is about the newest.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m TraitSchemas) LastDecision(ctx context.Context, client id.Client) (last, version int, err error) {
 	type row struct{ last, version int }
 	rows, err := readmodel.Query(ctx, m.Reader, m, client, true, lastDecision, nil, func(r *row) []any { return []any{&r.last, &r.version} })

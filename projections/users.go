@@ -271,7 +271,7 @@ func (m Users) shown(ctx context.Context, client id.Client, r *storedUser) (User
 }
 
 // Stored returns at most limit of the users that a statement selects, as the model stands.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Users) Stored(ctx context.Context, client id.Client, limit int, sql string, args ...any) ([]User, error) {
 	rows, err := readmodel.Query(ctx, m.Reader, m, client, true, sql, args, (*storedUser).columns)
 	if err != nil {
@@ -298,7 +298,7 @@ WHERE u.client = $1 AND NOT u.erased AND u.id = (SELECT k.subject FROM subject_k
 
 // Find returns the id of the user that an external id names now, or fails
 // with a fault of kind Missing.
-// Faults: building, quarantined, stale, user_unknown.
+// Faults: building, overloaded, quarantined, stale, user_unknown.
 func (m Users) Find(ctx context.Context, client id.Client, eventual bool, external string) (id.User, error) {
 	lookup, err := m.Vault.Lookup(ctx, client, event.ExternalName, external)
 	if errors.Is(err, seal.ErrErased) { // with its client
@@ -371,7 +371,7 @@ SELECT u.id, u.changed FROM users u WHERE u.client = $1 AND u.changed > $2 AND N
 
 // Present returns at most limit users that are there as the model stands, without
 // their traits, in order of their last change after a position.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Users) Present(ctx context.Context, client id.Client, after eventstore.Position, limit int) ([]UserChange, error) {
 	return readmodel.Query(ctx, m.Reader, m, client, true, presentUsers, []any{string(after), limit},
 		func(r *UserChange) []any { return []any{readmodel.Text(&r.ID), readmodel.Text(&r.At)} })
@@ -382,7 +382,7 @@ SELECT count(*) AS n FROM (SELECT FROM users u WHERE u.client = $1 AND u.changed
 
 // CountChanged counts the users that have changed after a position, up to a limit,
 // as the model stands.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Users) CountChanged(ctx context.Context, client id.Client, after eventstore.Position, limit int) (int, error) {
 	return readmodel.Count(ctx, m.Reader, m, client, true, countChanged, string(after), limit)
 }

@@ -203,7 +203,7 @@ func pageSize(limit int) int {
 
 // List returns users in the order of the query: as many as are asked for where
 // there are, or more than fit on a page.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Users) List(ctx context.Context, client id.Client, eventual bool, q UserQuery) ([]User, error) {
 	return readmodel.Filled(q.Page, UserSize, func(page readmodel.Page) ([]User, bool, eventstore.Position, error) {
 		found, err := m.selected(ctx, client, eventual, q, page)

@@ -190,13 +190,13 @@ func (m Webhooks) read(ctx context.Context, client id.Client, eventual bool, sql
 
 // List returns the subscriptions of a client in order of creation; paused
 // selects those that are paused or are not, nil both.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Webhooks) List(ctx context.Context, client id.Client, eventual bool, paused *bool, page readmodel.Page) ([]Webhook, error) {
 	return m.read(ctx, client, eventual, listWebhooks, string(page.After), page.Limit, paused)
 }
 
 // Get returns one subscription, or fails with a fault of kind Missing.
-// Faults: building, quarantined, stale, webhook_unknown.
+// Faults: building, overloaded, quarantined, stale, webhook_unknown.
 func (m Webhooks) Get(ctx context.Context, client id.Client, eventual bool, webhook id.Webhook) (Webhook, error) {
 	found, err := m.read(ctx, client, eventual, getWebhook, string(webhook))
 	return readmodel.Only(found, err, fault.UnknownWebhook())
@@ -209,13 +209,13 @@ SELECT count(*) AS n FROM webhooks w JOIN webhooks own ON own.client = w.client 
 WHERE w.client = $1 AND w.created_position < own.created_position`
 
 // Before counts the subscriptions of a client that were made before one of them.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Webhooks) Before(ctx context.Context, client id.Client, webhook id.Webhook) (int, error) {
 	return readmodel.Count(ctx, m.Reader, m, client, false, countBefore, string(webhook))
 }
 
 // Count counts the subscriptions of a client, as far as the model has come.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Webhooks) Count(ctx context.Context, client id.Client) (int, error) {
 	return readmodel.Count(ctx, m.Reader, m, client, true, countWebhooks)
 }

@@ -129,7 +129,7 @@ func StateKinds() []httpapi.StateKind {
 
 // StateItems shows at most limit items of the kinds after a place, as many as fit on
 // a page, and where there are more.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func StateItems(ctx context.Context, s *travel.State, kinds []httpapi.StateKind, from StatePlace, limit int) (
 	items []httpapi.HistoryStateItem, next *StatePlace, err error,
 ) {

@@ -39,7 +39,7 @@ func (a *API) GetTraitDistribution(ctx context.Context, r httpapi.GetTraitDistri
 }
 
 // TraitSchema is a client's schema and its entity tag.
-// Faults: building, busy, population_too_large, quarantined, stale.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale.
 func (a *API) TraitSchema(ctx context.Context, client id.Client) (httpapi.TraitSchema, string, error) {
 	s, err := a.Populations.Schema(ctx, client)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *API) TraitSchema(ctx context.Context, client id.Client) (httpapi.TraitS
 
 // InferredTraits are those that users would give by themselves, and how many paths too
 // many they have.
-// Faults: building, busy, population_too_large, quarantined, stale.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale.
 func (a *API) InferredTraits(ctx context.Context, client id.Client, users map[string]json.RawMessage) ([]httpapi.Trait, int, error) {
 	s, err := a.Populations.Inferred(ctx, client, users)
 	return each(s.Traits, traitBody), s.Skipped, err

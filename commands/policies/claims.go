@@ -20,7 +20,7 @@ const (
 
 // ResolveClaims resolves the reservations that have been open for longer than a
 // command takes. One that fails does not keep back the others.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (p *Policies) ResolveClaims(ctx context.Context) error {
 	open, err := p.Claims.OpenSince(ctx, p.Now().Add(-claimGrace), claimBatch)
 	if err != nil {

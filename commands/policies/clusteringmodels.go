@@ -70,13 +70,13 @@ func (i ModelledInputs) reached(ctx context.Context, client id.Client, at events
 }
 
 // Granted implements [Inputs].
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (i ModelledInputs) Granted(ctx context.Context, client id.Client, layer id.ConsentLayer, at eventstore.Position) ([]id.User, error) {
 	return i.Consent.GrantedAt(ctx, client, layer, at)
 }
 
 // Among implements [Inputs].
-// Faults: building, quarantined, segment_building, segment_unknown, stale.
+// Faults: building, overloaded, quarantined, segment_building, segment_unknown, stale.
 func (i ModelledInputs) Among(ctx context.Context, client id.Client, segment id.Segment, at eventstore.Position, users []id.User) ([]id.User, error) {
 	if err := i.reached(ctx, client, at, i.Segments); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (i ModelledInputs) Among(ctx context.Context, client id.Client, segment id.
 }
 
 // Traits implements [Inputs].
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (i ModelledInputs) Traits(ctx context.Context, client id.Client, users []id.User) ([]projections.UserChange, error) {
 	return i.Users.TraitsOf(ctx, client, users)
 }

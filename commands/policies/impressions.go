@@ -22,7 +22,7 @@ var notShown = []string{"frequency_capped", "campaign_not_running", "campaign_un
 // revision at which the cap was counted; its id follows from the showing. It is not ok where
 // the campaign may not be shown any more.
 // Faults: building, busy, campaign_not_running, campaign_unknown, catching_up, frequency_capped,
-// idempotency_key_reused, impression_unknown, invalid, not_in_audience, quarantined, stale,
+// idempotency_key_reused, impression_unknown, invalid, not_in_audience, overloaded, quarantined, stale,
 // too_many_engagements, user_unknown.
 func (i Impressions) Record(ctx context.Context, client id.Client, user id.User, campaign id.Campaign, showing string,
 	standing func(context.Context, event.CampaignTerms) (domain.Standing, error),

@@ -25,7 +25,7 @@ type Sandboxes interface {
 
 // EndSandboxes deletes the sandboxes whose time is over. One that fails keeps back no
 // other.
-// Faults: busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (p *Policies) EndSandboxes(ctx context.Context) error {
 	due, err := p.Sandboxes.Due(ctx, sandboxBatch)
 	if err != nil {

@@ -38,7 +38,8 @@ type Segments interface {
 
 // BuildSegments judges a slice of the users of each client by new rules, in turn, and
 // records of whose rules all users are judged. One that fails keeps back no other.
-// Faults: building, busy, catching_up, idempotency_key_reused, invalid, quarantined, segment_unknown, stale.
+// Faults: building, busy, catching_up, idempotency_key_reused, invalid, overloaded, quarantined,
+// segment_unknown, stale.
 func (p *Policies) BuildSegments(ctx context.Context) (more bool, err error) {
 	err = p.NoneBuilding.Look(func() (found bool, err error) {
 		found, more, err = p.buildSegments(ctx)
@@ -102,7 +103,7 @@ func (p *Policies) restoreSegments(ctx context.Context) (bool, error) {
 }
 
 // PassTime lets time pass for the segments of clients of which it moves users.
-// Faults: building, busy, catching_up, idempotency_key_reused, quarantined, stale.
+// Faults: building, busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
 func (p *Policies) PassTime(ctx context.Context) error {
 	now := p.Now()
 	due, err := p.Segments.Waiting(ctx, now)

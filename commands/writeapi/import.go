@@ -116,8 +116,8 @@ type Imports interface {
 
 // ApplyLines upserts the users of body, one JSON object a line.
 // Faults: busy, catching_up, erased_since, idempotency_key_reused, invalid, invalid_csv, invalid_json,
-// json_too_deep, line_too_long, quarantined, stale, too_many_values, traits_too_large, user_exists,
-// user_unknown.
+// json_too_deep, line_too_long, overloaded, quarantined, stale, too_many_values, traits_too_large,
+// user_exists, user_unknown.
 func (a *API) ApplyLines(ctx context.Context, call commands.Call, mode string, body io.Reader) (commands.ImportReport, error) {
 	return a.Commands.ImportUsers(ctx, call, mode, newLines(body, a.Lines).next)
 }

@@ -69,7 +69,7 @@ type Reader struct {
 	// wait for what was acknowledged since. Else the reader waits itself.
 	AtOnce bool
 	// Look has each look at the tables done, as in a place for it; nil: it is done at once.
-	Look func(ctx context.Context, do func() error) error
+	Look func(ctx context.Context, client id.Client, look func() error) error
 }
 
 // Read calls read, which runs one statement with Fresh in it, until the read
@@ -115,7 +115,7 @@ func (r Reader) once(ctx context.Context, eventual bool, read func(context.Conte
 		if r.Look == nil {
 			return look(wanted)
 		}
-		err = r.Look(ctx, func() (err error) {
+		err = r.Look(ctx, r.Client, func() (err error) {
 			done, err = look(wanted)
 			return err
 		})

@@ -53,7 +53,7 @@ func NewVerifier(keys *Keyring, url string, revocations *Revocations) *Verifier 
 // Authenticate returns who holds a bearer token. It fails with a fault: of
 // kind Unauthenticated for a token that is not valid (any more), of kind
 // Unavailable when that cannot be known just now.
-// Faults: building, expired_token, invalid_token, quarantined, stale, unverifiable.
+// Faults: building, expired_token, invalid_token, overloaded, quarantined, stale, unverifiable.
 func (v *Verifier) Authenticate(ctx context.Context, bearer string) (httpapi.Principal, error) {
 	if len(bearer) > maxToken {
 		return httpapi.Principal{}, errInvalidToken()
@@ -88,7 +88,7 @@ func (v *Verifier) Authenticate(ctx context.Context, bearer string) (httpapi.Pri
 
 // Ended says whether the holder of a token that was verified has lost it since. It
 // fails with a fault of kind Unavailable where that cannot be known just now.
-// Faults: building, quarantined, stale, unverifiable.
+// Faults: building, overloaded, quarantined, stale, unverifiable.
 func (v *Verifier) Ended(ctx context.Context, p httpapi.Principal) (bool, error) {
 	return v.revocations.ended(ctx, p)
 }

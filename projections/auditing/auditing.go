@@ -177,7 +177,7 @@ type lastHead struct {
 
 // Head signs what the history of a client is now. It fails with a fault,
 // history_changed, where that does not begin with what was signed before.
-// Faults: building, history_changed, quarantined, stale.
+// Faults: building, history_changed, overloaded, quarantined, stale.
 func (a *Auditor) Head(ctx context.Context, client id.Client, eventual bool) (Signed, error) {
 	g, err := a.growth(ctx, client, eventual)
 	if err != nil {
@@ -381,7 +381,7 @@ type Proof struct {
 
 // Prove signs a head and proves that the event at an ordinal is in it, and
 // that it goes on from the tree of an earlier size; nil asks for neither.
-// Faults: building, history_changed, invalid, quarantined, stale.
+// Faults: building, history_changed, invalid, overloaded, quarantined, stale.
 func (a *Auditor) Prove(ctx context.Context, client id.Client, eventual bool, ordinal, from *int64) (Proof, error) {
 	head, err := a.Head(ctx, client, eventual)
 	if err != nil {

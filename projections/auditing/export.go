@@ -31,7 +31,7 @@ type Shown struct {
 // Page returns events of a client that a filter selects, up to the one that does not
 // fit on a page any more. More is the ordinal after which to go on where there may be
 // more although they are fewer than limit.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (a *Auditor) Page(ctx context.Context, client id.Client, eventual bool, f projections.Filter, limit int, shown Shown) (
 	events []audit.Event, more *int64, err error,
 ) {
@@ -81,7 +81,7 @@ type Exporting struct{ Done, Total int64 }
 // is signed now. Where the history is not what was signed before, that line is
 // left out, and Export fails after all others. Its memory is bounded. Report,
 // which may be nil, is called after each page.
-// Faults: building, history_changed, quarantined, stale.
+// Faults: building, history_changed, overloaded, quarantined, stale.
 func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io.Writer, report func(Exporting)) error {
 	asked := a.Now()
 	g, err := a.growth(ctx, client, false)
@@ -105,7 +105,7 @@ func (a *Auditor) Export(ctx context.Context, client id.Client, open bool, to io
 }
 
 // Serve is Export for the answer to a request, which nobody asks for again once it has begun.
-// Faults: building, history_changed, quarantined, stale.
+// Faults: building, history_changed, overloaded, quarantined, stale.
 func (a *Auditor) Serve(ctx context.Context, client id.Client, open bool, to io.Writer) error {
 	waits := *a
 	waits.History.AtOnce = false

@@ -43,7 +43,7 @@ const (
 // Timeline returns what happened to a user below an ordinal, the newest first. It fails
 // with a fault of kind Missing where nothing ever did. Of who was erased it tells what
 // happened, and not which traits changed.
-// Faults: building, quarantined, stale, user_unknown.
+// Faults: building, overloaded, quarantined, stale, user_unknown.
 func (a *Auditor) Timeline(ctx context.Context, client id.Client, eventual bool, user id.User, below int64, limit int) ([]Happening, error) {
 	asked := a.Now()
 	streams, err := projections.StreamsOfUser(ctx, a.History.Reader, client, eventual, user)

@@ -40,7 +40,7 @@ func (f *Feeds) First(ctx context.Context, r Request) (Page, error) {
 
 // Next returns the page that begins at a place. It fails with the fault
 // feed_expired once the feed is older than 30 minutes.
-// Faults: building, consent_missing, feed_expired, quarantined, stale, user_unknown.
+// Faults: building, consent_missing, feed_expired, overloaded, quarantined, stale, user_unknown.
 func (f *Feeds) Next(ctx context.Context, r Request, at Place) (Page, error) {
 	items, err := f.thaw(ctx, r.Client, at.Snapshot)
 	if err != nil {

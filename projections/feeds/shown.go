@@ -36,7 +36,7 @@ const maxLooked = 20 * projections.MaxShowable
 var _ Campaigns = ShownCampaigns{}
 
 // Running implements [Campaigns].
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (s ShownCampaigns) Running(ctx context.Context, client id.Client, user id.User) ([]Running, error) {
 	now, err := s.Clock(ctx, client)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s ShownCampaigns) standing(ctx context.Context, client id.Client, user id.
 }
 
 // Impression implements [Campaigns].
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (s ShownCampaigns) Impression(ctx context.Context, client id.Client, user id.User, campaign id.Campaign, showing string) (id.Impression, bool, error) {
 	return s.Record(ctx, client, user, campaign, showing, func(ctx context.Context, terms event.CampaignTerms) (domain.Standing, error) {
 		return s.standing(ctx, client, user, []event.CampaignTerms{terms})

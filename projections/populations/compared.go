@@ -51,7 +51,7 @@ func (p *Populations) scope(ctx context.Context, client id.Client, within event.
 }
 
 // Top returns the best matches of a user, the best first.
-// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]event.MatchComputed, error) {
 	s, err := p.scope(ctx, client, within)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *Populations) Top(ctx context.Context, client id.Client, user id.User, w
 
 // TopKept is Top of those whom all rules of within.TraitParts name; ok is false where one of these
 // is not kept.
-// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) TopKept(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) (found []event.MatchComputed, ok bool, err error) {
 	s, err := p.scope(ctx, client, within)
 	if err != nil || s.kept < len(within.TraitParts) {
@@ -99,7 +99,7 @@ func (s scope) keepToLayer(query *matching.Query) (release func()) {
 
 // Candidates returns who the best matches of a user are, the best first, for a caller that leaves
 // some of them out.
-// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Candidates(ctx context.Context, client id.Client, user id.User, within event.Within, limit int) ([]id.User, error) {
 	s, err := p.scope(ctx, client, within)
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *Populations) Candidates(ctx context.Context, client id.Client, user id.
 
 // Explained returns the matches of a user with some others, the best first, without who is none,
 // or has not granted the layer.
-// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Explained(ctx context.Context, client id.Client, user id.User, within event.Within, others []id.User) ([]event.MatchComputed, error) {
 	within.TraitParts = nil // by which nobody is searched for here
 	s, err := p.scope(ctx, client, within)
@@ -135,7 +135,7 @@ func (p *Populations) Explained(ctx context.Context, client id.Client, user id.U
 // Under returns the best matches of a user as they would be under other decisions about
 // traits, without percentiles, of some others alone unless these are nil. ok is false where the
 // decisions read what is not compared now.
-// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Under(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, among []id.User, limit int) (
 	matches []event.MatchComputed, ok bool, err error,
 ) {
@@ -160,7 +160,7 @@ func (p *Populations) Under(ctx context.Context, client id.Client, user id.User,
 }
 
 // CandidatesUnder returns who these are.
-// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) CandidatesUnder(ctx context.Context, client id.Client, user id.User, within event.Within, decisions map[string]event.TraitOverride, limit int) (
 	users []id.User, ok bool, err error,
 ) {
@@ -185,7 +185,7 @@ func (s scope) under(decisions map[string]event.TraitOverride, query matching.Qu
 
 // Pair compares two users. ok is false where they are no match, or the other
 // one has not granted the layer.
-// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Pair(ctx context.Context, client id.Client, user, other id.User, within event.Within) (m event.MatchComputed, ok bool, err error) {
 	s, err := p.scope(ctx, client, within)
 	if err != nil {
@@ -209,7 +209,7 @@ func (p *Populations) Pair(ctx context.Context, client id.Client, user, other id
 
 // Like scores a user as if it had other traits; ok is false where the two are
 // no match.
-// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Like(ctx context.Context, client id.Client, document json.RawMessage, other id.User) (score float64, ok bool, err error) {
 	flat, err := traits.Flatten(document)
 	if err != nil {

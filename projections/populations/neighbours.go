@@ -20,7 +20,7 @@ type Neighbours struct {
 
 // Neighbours finds at most limit matches of a user among those that keep says
 // may be found.
-// Faults: building, busy, population_too_large, quarantined, stale, user_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, user_unknown.
 func (p *Populations) Neighbours(ctx context.Context, client id.Client, user id.User, within event.Within,
 	keep func(user string) bool, limit int,
 ) (*Neighbours, error) {

@@ -42,7 +42,7 @@ type Trait struct {
 }
 
 // Schema returns a client's schema as matches use it now.
-// Faults: building, busy, population_too_large, quarantined, stale.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale.
 func (p *Populations) Schema(ctx context.Context, client id.Client) (TraitSchema, error) {
 	now, _, err := p.current(ctx, client, nil)
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *Populations) Schema(ctx context.Context, client id.Client) (TraitSchema
 
 // Inferred returns the schema that users would give by themselves, by distinct ids, under
 // what the client has decided. Their traits are valid. Nothing is recorded.
-// Faults: building, busy, population_too_large, quarantined, stale.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale.
 func (p *Populations) Inferred(ctx context.Context, client id.Client, users map[string]json.RawMessage) (TraitSchema, error) {
 	now, _, err := p.current(ctx, client, nil)
 	if err != nil {
@@ -147,7 +147,7 @@ const (
 
 // Distribution returns how the values of a trait are spread, or fails with a fault of
 // kind Missing.
-// Faults: building, busy, population_too_large, quarantined, stale, trait_unknown.
+// Faults: building, busy, overloaded, population_too_large, quarantined, stale, trait_unknown.
 func (p *Populations) Distribution(ctx context.Context, client id.Client, path string) (d Distribution, err error) {
 	s, err := p.Schema(ctx, client)
 	if err != nil {

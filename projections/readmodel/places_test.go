@@ -18,11 +18,11 @@ func TestQueriesOfClientsShareTheirPlaces(t *testing.T) {
 		r := Reader{Places: &semaphore.Semaphore{Places: 1, Waiting: others + 1}}
 		served := make(chan id.Client, others+1)
 		ask := func(client id.Client) {
-			if err := r.look(client)(t.Context(), func() error { served <- client; return nil }); err != nil {
+			if err := r.InPlace(t.Context(), client, func() error { served <- client; return nil }); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := r.look("greedy")(t.Context(), func() error {
+		if err := r.InPlace(t.Context(), "greedy", func() error {
 			for range others {
 				go ask("greedy")
 			}
@@ -45,11 +45,11 @@ func TestAQueryThatGetsNoPlaceSaysWhy(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()
 	none := func() error { return errors.New("it has a place") }
-	if err := r.look("a")(t.Context(), func() error {
-		if err := r.look("b")(over, none); !errors.Is(err, context.Canceled) {
+	if err := r.InPlace(t.Context(), "a", func() error {
+		if err := r.InPlace(over, "b", none); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		return r.look("b")(t.Context(), none)
+		return r.InPlace(t.Context(), "b", none)
 	}); !fault.Is(err, "overloaded") {
 		t.Error(err)
 	}

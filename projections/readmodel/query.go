@@ -17,7 +17,7 @@ import (
 // and args from $2 on, once the model has reached what the client has been
 // told; the check is part of the same statement. fields are where the columns
 // of a row go.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func Query[R any](ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool,
 	sql string, args []any, fields func(*R) []any,
 ) ([]R, error) {
@@ -26,7 +26,7 @@ func Query[R any](ctx context.Context, r Reader, of projector.Projection, client
 
 // QueryPage is query for rows that may be large: it ends with the one that does not
 // fit on the page any more.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func QueryPage[R any](ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool,
 	sql string, args []any, fields func(*R) []any, size func(*R) int,
 ) (found []R, err error) {
@@ -34,7 +34,7 @@ func QueryPage[R any](ctx context.Context, r Reader, of projector.Projection, cl
 SELECT fresh.reached, fresh.head, fresh.quarantined, q.*
 FROM fresh LEFT JOIN (SELECT true AS present, p.* FROM (` + sql + `) p) q ON true`
 	args = append([]any{string(client)}, args...)
-	reader := projector.Reader{Of: of, Progress: r.Progress, AtOnce: r.AtOnce, Client: client, Look: r.look(client)}
+	reader := projector.Reader{Of: of, Progress: r.Progress, AtOnce: r.AtOnce, Client: client, Look: r.InPlace}
 	ctx, cancel := r.Bounded(ctx)
 	defer cancel()
 	err = reader.Read(ctx, eventual, func(ctx context.Context) (at projector.At, err error) {
@@ -121,7 +121,7 @@ func Only[R any](found []R, err error, none *fault.Fault) (row R, _ error) {
 }
 
 // Count runs a statement that finds one number.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func Count(ctx context.Context, r Reader, of projector.Projection, client id.Client, eventual bool, sql string, args ...any) (n int, err error) {
 	found, err := Query(ctx, r, of, client, eventual, sql, args, func(n *int) []any { return []any{n} })
 	if err == nil {

@@ -52,21 +52,19 @@ func (r Reader) Bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, r.Within)
 }
 
-// look has a query of a client done in a place, where there are any.
-func (r Reader) look(client id.Client) func(ctx context.Context, do func() error) error {
-	if r.Places == nil {
-		return nil
+// InPlace has a query of a client done in one of the places, where there are any.
+// Faults: overloaded.
+func (r Reader) InPlace(ctx context.Context, client id.Client, query func() error) error {
+	switch {
+	case r.Places == nil:
+		return query()
+	case r.Places.Take(ctx, client.Owner()):
+		defer r.Places.Give(client.Owner())
+		return query()
+	case ctx.Err() != nil:
+		return ctx.Err()
 	}
-	return func(ctx context.Context, do func() error) error {
-		switch {
-		case r.Places.Take(ctx, client.Owner()):
-			defer r.Places.Give(client.Owner())
-			return do()
-		case ctx.Err() != nil:
-			return ctx.Err()
-		}
-		return fault.New(fault.Unavailable, "overloaded", "Too many queries wait for the database. Try again.").After(time.Second)
-	}
+	return fault.New(fault.Unavailable, "overloaded", "Too many queries wait for the database. Try again.").After(time.Second)
 }
 
 // Page asks for a part of a list, in order of creation.

@@ -47,7 +47,7 @@ SELECT c.layer, true, true FROM segment_consents c WHERE c.client = $1 AND c.use
 // Standing says which of some segments a user is in, and which it is surely not in, and
 // what consent layers it grants. Of a segment that is not there, is judging its first
 // members or is blocked, neither is known.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) Standing(ctx context.Context, client id.Client, eventual bool, user id.User, of []id.Segment) (in, out []id.Segment, granted []id.ConsentLayer, err error) {
 	type row struct {
 		name        string
@@ -75,7 +75,7 @@ WHERE u.client = $1 AND v.segment = $2 AND u.id = ANY($3) ORDER BY u.id`
 
 // Among returns those of some users, which are in order of their ids, who are in a segment,
 // as far as the model has come.
-// Faults: building, quarantined, segment_building, segment_unknown, stale.
+// Faults: building, overloaded, quarantined, segment_building, segment_unknown, stale.
 func (m Model) Among(ctx context.Context, client id.Client, segment id.Segment, users []id.User) (in []id.User, err error) {
 	if _, err := m.progress(ctx, client, true, segment); err != nil {
 		return nil, err

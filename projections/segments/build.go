@@ -41,7 +41,7 @@ func (m Model) Restored(ctx context.Context) ([]id.Client, error) {
 
 // RestoredOf returns such a segment of a client, as the model stands: others' rules are not to wait for what
 // this client has written since. ok is false where there is none.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) RestoredOf(ctx context.Context, client id.Client) (segment id.Segment, text string, changed eventstore.Revision, ok bool, err error) {
 	stored, err := readmodel.Query(ctx, m.Reader, m, client, true, restoredSegments, nil, (*storedSegment).columns)
 	if err != nil || len(stored) == 0 {

@@ -59,7 +59,7 @@ var (
 // Members or from Changes; without one it begins with the oldest change that is kept. It
 // fails with a fault of kind Gone where changes after the place are not told any more: it
 // is too long ago, or another rule has replaced the one of then.
-// Faults: building, cursor_expired, quarantined, segment_building, segment_unknown, stale.
+// Faults: building, cursor_expired, overloaded, quarantined, segment_building, segment_unknown, stale.
 func (m Model) Changes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, newest bool, page readmodel.Page) (
 	found []Change, more bool, next eventstore.Position, err error,
 ) {

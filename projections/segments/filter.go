@@ -109,7 +109,7 @@ func (m Model) known(ctx context.Context, client id.Client, eventual bool, r *ru
 }
 
 // Known tells rules what a rule asks of users beside their traits, outside of any layer.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) Known(ctx context.Context, client id.Client, eventual bool, r *rule.Rule, users []id.User) (func(id.User, rule.Facts) rule.Facts, error) {
 	known, err := m.known(ctx, client, eventual, r, users)
 	return func(user id.User, facts rule.Facts) rule.Facts { return known[user].facts(facts) }, err
@@ -124,7 +124,7 @@ WHERE s.client = $1 AND s.id = ANY($2)`
 // CheckNamed refuses a rule at a place of a request that names a segment of another
 // consent layer than its own, or one that is not there, is blocked or judges its first
 // members: whom that names is not known.
-// Faults: building, invalid, quarantined, segment_building, stale.
+// Faults: building, invalid, overloaded, quarantined, segment_building, stale.
 func (m Model) CheckNamed(ctx context.Context, client id.Client, eventual bool, pointer string, r *rule.Rule, layer id.ConsentLayer) error {
 	if len(r.Segments()) == 0 {
 		return nil

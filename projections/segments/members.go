@@ -51,7 +51,7 @@ const afterAll = "/~"
 
 // Members returns a page of a segment's users, in the order of their creation, and
 // where changes go on from: whoever follows these from then on misses none.
-// Faults: building, quarantined, segment_building, segment_unknown, stale.
+// Faults: building, overloaded, quarantined, segment_building, segment_unknown, stale.
 func (m Model) Members(ctx context.Context, client id.Client, eventual bool, segment id.Segment, page readmodel.Page) ([]Member, eventstore.Position, error) {
 	s, err := m.progress(ctx, client, eventual, segment)
 	if err != nil {

@@ -14,7 +14,7 @@ SELECT u.id, v.segment FROM segment_users u JOIN segment_versions v ON v.client 
 WHERE u.client = $1 AND u.id = ANY($2) ORDER BY u.id, v.segment`
 
 // Of returns the segments that each of these users is in.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) Of(ctx context.Context, client id.Client, eventual bool, users []id.User) (map[id.User]map[string]bool, error) {
 	type row struct {
 		user    id.User

@@ -93,7 +93,7 @@ func (m Model) opened(ctx context.Context, client id.Client, stored []storedSegm
 }
 
 // List returns a page of segments, without those that were retired just now.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) List(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Segment, error) {
 	return readmodel.Filled(page, nil, func(page readmodel.Page) (found []Segment, more bool, last eventstore.Position, err error) {
 		if found, err = m.ListAll(ctx, client, eventual, page); err != nil || len(found) == 0 {
@@ -110,7 +110,7 @@ func readable(found []Segment) []Segment {
 }
 
 // ListAll is List of all, also of those whose key was destroyed since.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) ListAll(ctx context.Context, client id.Client, eventual bool, page readmodel.Page) ([]Segment, error) {
 	stored, err := readmodel.Query(ctx, m.Reader, m, client, eventual, listSegments, []any{string(page.After), page.Limit}, (*storedSegment).columns)
 	if err != nil {
@@ -124,7 +124,7 @@ func errSegmentBuilding() error {
 }
 
 // Get returns a segment, or fails with a fault of kind Missing.
-// Faults: building, quarantined, segment_unknown, stale.
+// Faults: building, overloaded, quarantined, segment_unknown, stale.
 func (m Model) Get(ctx context.Context, client id.Client, eventual bool, segment id.Segment) (Segment, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, getSegment, []any{string(segment)}, (*storedSegment).columns)
 	stored, err := readmodel.Only(found, err, fault.UnknownSegment())

@@ -24,7 +24,7 @@ ORDER BY day`
 
 // Sizes returns how many members a segment had on each day of some, in order; it was
 // nothing before the first of them.
-// Faults: building, quarantined, segment_building, segment_unknown, stale.
+// Faults: building, overloaded, quarantined, segment_building, segment_unknown, stale.
 func (m Model) Sizes(ctx context.Context, client id.Client, eventual bool, segment id.Segment, from, to time.Time) ([]DaySize, error) {
 	if _, err := m.progress(ctx, client, eventual, segment); err != nil {
 		return nil, err

@@ -97,7 +97,7 @@ WHERE before < $4 ORDER BY due DESC, number DESC LIMIT 1`
 
 // WaitingOf says up to which user those of a client are to be judged anew whom time alone may have moved; some
 // is false where there are none.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Model) WaitingOf(ctx context.Context, client id.Client, now time.Time) (due time.Time, number int64, some bool, err error) {
 	type row struct {
 		due    time.Time

@@ -59,7 +59,7 @@ type State struct {
 // Build applies the first size events of a client to throw-away tables, and
 // runs work on the state that they make. Its memory is bounded. Report, which
 // may be nil, is called after each batch.
-// Faults: building, history_changed, quarantined, stale.
+// Faults: building, history_changed, overloaded, quarantined, stale.
 func (s Sources) Build(ctx context.Context, client id.Client, size int64, report func(projector.Rebuilding),
 	work func(context.Context, *State) error,
 ) error {

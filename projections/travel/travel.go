@@ -85,7 +85,7 @@ var aPosition = regexp.MustCompile(`^([0-9a-f]{16}){1,2}$`)
 // Resolve says how many events a client had at a moment: an ordinal or a
 // position, the event there included, or a time (RFC 3339). It fails with a
 // fault.
-// Faults: building, invalid, quarantined, stale.
+// Faults: building, invalid, overloaded, quarantined, stale.
 func (t *Traveller) Resolve(ctx context.Context, client id.Client, eventual bool, at string) (int64, error) {
 	if aPosition.MatchString(at) {
 		head, err := t.Log.Store.Head(ctx)
