@@ -54,6 +54,8 @@ type ComputeMatches struct {
 	Filter  string          // set: among those whom this rule of pairs names
 	Segment id.Segment      // set: among the members of this segment
 	Record  bool            // false: compute without recording
+	// Found is told what was computed, before that is recorded; nil: nobody is.
+	Found func(found []event.MatchComputed)
 }
 
 // Filter judges users by rules. It has seen every write that was acknowledged before it
@@ -89,7 +91,9 @@ func (c *Commands) ComputeMatches(ctx context.Context, call Call, in ComputeMatc
 	}
 	truncated := false
 	compute := sync.OnceValues(func() (found []event.MatchComputed, err error) {
-		found, truncated, err = c.match(ctx, call.Client, user, in)
+		if found, truncated, err = c.match(ctx, call.Client, user, in); err == nil && in.Found != nil {
+			in.Found(found)
+		}
 		return found, err
 	})
 	if call.Seed == nil { // no repetition, so it will be needed

@@ -9,6 +9,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/rule"
+	"kindred/eventstore"
 	"kindred/testkit"
 )
 
@@ -56,5 +57,23 @@ func TestOnlyTheMatchesThatAreAnsweredAreExplained(t *testing.T) {
 		if !slices.Equal(got, want) || w.matcher.explained != len(want) {
 			t.Errorf("%d are answered, and %d explained, of %d", len(got), w.matcher.explained, len(want))
 		}
+	}
+}
+
+// So that an answer can be prepared while it is recorded.
+func TestMatchesAreToldBeforeTheyAreRecorded(t *testing.T) {
+	w, call := fixtureWithUser(t)
+	w.matcher.found = manyMatches(3, 1)
+	user := testkit.Must(w.FindUser(t.Context(), call.Client, "ext:u1"))(t)
+	var told []event.MatchComputed
+	in := commands.ComputeMatches{User: "ext:u1", Limit: 3, Record: true, Found: func(found []event.MatchComputed) {
+		told = found
+		if history, _, err := w.Log.Load(t.Context(), eventstore.MatchStream(call.Client, user)); err != nil || len(history) > 0 {
+			t.Errorf("%d are recorded, %v", len(history), err)
+		}
+	}}
+	answer := testkit.Must(w.ComputeMatches(t.Context(), call, in))(t)
+	if len(told) != 3 || len(answer.Matches) != 3 {
+		t.Errorf("%d are told, %d recorded", len(told), len(answer.Matches))
 	}
 }

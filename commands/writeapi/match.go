@@ -8,6 +8,7 @@ import (
 	"kindred/domain/fault"
 	"kindred/domain/id"
 	"kindred/httpapi"
+	"kindred/panics"
 )
 
 // defaultMatches is how many matches are computed where nothing is said.
@@ -36,46 +37,59 @@ func (a *API) ComputeMatches(ctx context.Context, r httpapi.ComputeMatchesReques
 	if (in.Filter != "" || in.Segment != "") && !mayRead(ctx) {
 		return nil, fault.New(fault.Forbidden, "missing_scope", "A filter or a segment tells of traits, so it takes a token with the scope read.")
 	}
-	c := call(ctx)
+	c, naming := call(ctx), panics.New()
+	var names map[id.User]string
+	name := func(found []event.MatchComputed) {
+		naming.Go(func() (err error) {
+			names, err = a.named(ctx, c.Client, found)
+			return err
+		})
+	}
+	if c.Seed == nil { // what is computed is the answer, so it is named while it is recorded
+		in.Found = name
+	}
 	found, err := a.Commands.ComputeMatches(ctx, c, in)
 	if err != nil {
 		return nil, err
 	}
-	data, err := a.computed(ctx, c.Client, found.Matches)
-	if err != nil {
+	if in.Found == nil {
+		name(found.Matches)
+	}
+	if err := naming.Wait(); err != nil {
 		return nil, err
 	}
+	data := computed(found.Matches, names, mayRead(ctx))
 	return httpapi.ComputeMatches200JSONResponse{
 		Body:    httpapi.ComputedMatches{Data: data, Truncated: httpapi.OrNull(found.Truncated)},
 		Headers: httpapi.ComputeMatches200ResponseHeaders{XKindredPosition: positionIfAny(found.Position)},
 	}, nil
 }
 
-// computed is what was computed as the contract says it, without users who were erased
-// since.
-func (a *API) computed(ctx context.Context, client id.Client, matches []event.MatchComputed) ([]httpapi.ComputedMatch, error) {
+// named returns the external ids of those who were matched.
+func (a *API) named(ctx context.Context, client id.Client, matches []event.MatchComputed) (map[id.User]string, error) {
 	users := make([]id.User, len(matches))
 	for i, m := range matches {
 		users[i] = m.MatchedUser
 	}
-	names, err := a.ExternalIDs(ctx, client, users)
-	if err != nil {
-		return nil, err
-	}
+	return a.ExternalIDs(ctx, client, users)
+}
+
+// computed is what was computed as the contract says it, without users who have no name: they
+// were erased since. Scores and explanations tell of the traits of both.
+func computed(matches []event.MatchComputed, names map[id.User]string, explained bool) []httpapi.ComputedMatch {
 	data := []httpapi.ComputedMatch{}
-	explained := mayRead(ctx)
 	for _, m := range matches {
 		external, there := names[m.MatchedUser]
 		if !there {
 			continue
 		}
 		shown := httpapi.ComputedMatch{MatchedUserID: m.MatchedUser, ExternalID: external, Explanation: []httpapi.Term{}}
-		if explained { // all of it tells of the traits of both
+		if explained {
 			shown.Score, shown.Percentile, shown.Explanation = &m.Score, &m.Percentile, terms(m.Explanation)
 		}
 		data = append(data, shown)
 	}
-	return data, nil
+	return data
 }
 
 func terms(explanation []event.Term) []httpapi.Term {

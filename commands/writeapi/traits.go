@@ -2,6 +2,7 @@ package writeapi
 
 import (
 	"context"
+	"slices"
 
 	"kindred/commands"
 	"kindred/domain/fault"
@@ -51,12 +52,13 @@ func (a *API) PreviewTraits(ctx context.Context, r httpapi.PreviewTraitsRequestO
 	if err != nil {
 		return nil, err
 	}
-	var answer httpapi.PreviewTraits200JSONResponse
-	if answer.Before, err = a.computed(ctx, c.Client, before); err != nil {
+	names, err := a.named(ctx, c.Client, slices.Concat(before, after))
+	if err != nil {
 		return nil, err
 	}
-	if answer.After, err = a.computed(ctx, c.Client, after); err != nil {
-		return nil, err
+	answer := httpapi.PreviewTraits200JSONResponse{
+		Before: computed(before, names, mayRead(ctx)),
+		After:  computed(after, names, mayRead(ctx)),
 	}
 	for i := range answer.After {
 		answer.After[i].Percentile = nil // of no distribution that there is
