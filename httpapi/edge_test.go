@@ -224,6 +224,7 @@ type answer struct {
 	StatusCode    int
 	Header        http.Header
 	ContentLength int64
+	Close         bool // nothing follows over the connection
 }
 
 // send makes a request; headers are name, value, name, value …
@@ -248,7 +249,7 @@ func (e *edge) send(method, path string, body io.Reader, headers ...string) (ans
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	return answer{response.StatusCode, response.Header, response.ContentLength}, string(got)
+	return answer{response.StatusCode, response.Header, response.ContentLength, response.Close}, string(got)
 }
 
 func token(name string) []string { return []string{"Authorization", "Bearer " + name} }

@@ -113,67 +113,61 @@ func TestWhatTheServerCannotReadIsAProblemToo(t *testing.T) {
 		server := httpapi.NewServer("", e.handler)
 		go func() { _ = server.Serve(httpapi.Problems(listener, rand.Reader)) }()
 		t.Cleanup(func() { _ = server.Close() })
-		c := testkit.Must(net.Dial("tcp", listener.Addr().String()))(t)
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		if _, err := io.WriteString(c, request); err != nil {
-			t.Fatal(err)
+		e := e.with(t)
+		e.url = "http://" + listener.Addr().String()
+		answer, body := e.said(request)
+		if got := answer.Header.Get("Content-Type"); answer.StatusCode != status || got != "application/problem+json" ||
+			!strings.Contains(body, `"code":"unreadable_request","detail":`) || !strings.HasSuffix(body, "}\n") {
+			t.Errorf("%.40q: %d %s %s", request, answer.StatusCode, got, body)
 		}
-		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatalf("%.40q: %v", request, err)
-		}
-		body, err := io.ReadAll(answer.Body)
-		if got := answer.Header.Get("Content-Type"); err != nil || answer.StatusCode != status || got != "application/problem+json" ||
-			!strings.Contains(string(body), `"code":"unreadable_request","detail":`) || !strings.HasSuffix(string(body), "}\n") {
-			t.Errorf("%.40q: %d %s %s %v", request, answer.StatusCode, got, body, err)
-		}
-		_ = answer.Body.Close()
-		_ = c.Close()
 	}
 }
 
-// net/http gives up a trailer that does not fit into its buffer, and has then read none of it.
-// Who sends an import line by line need not send more to be told that it is refused.
-func TestAnImportIsRefusedBeforeItHasCome(t *testing.T) {
-	e := serve(t, nil)
-	c, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+// said sends what may be no request, and returns the first answer with its body.
+func (e *edge) said(request string) (answer, string) {
+	e.t.Helper()
+	c := testkit.Must(net.Dial("tcp", strings.TrimPrefix(e.url, "http://")))(e.t)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // net/http waits 15 s for a body
-	if _, err := io.WriteString(c, "POST "+users+"/import HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
-		t.Fatal(err)
+	if _, err := io.WriteString(c, request); err != nil {
+		e.t.Fatal(err)
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	response, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
-		t.Fatal(err)
+		e.t.Fatalf("%.40q: %v", request, err)
 	}
-	defer answer.Body.Close()
+	defer response.Body.Close()
+	body := testkit.Must(io.ReadAll(response.Body))(e.t)
+	return answer{response.StatusCode, response.Header, response.ContentLength, response.Close}, string(body)
+}
+
+// Who sends an import line by line need not send more to be told that it is refused.
+func TestAnImportIsRefusedBeforeItHasCome(t *testing.T) {
+	answer, _ := serve(t, nil).said("POST " + users + "/import HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000\r\n\r\n{")
 	if answer.StatusCode != http.StatusUnauthorized || !answer.Close {
 		t.Errorf("%d, the connection goes on: %t", answer.StatusCode, !answer.Close)
 	}
 }
 
+// net/http gives up a trailer that does not fit into its buffer, and has then read none of it.
 func TestNothingBehindABodyThatBrokeOffIsARequest(t *testing.T) {
+	answer, body := serve(t, nil).said("POST /auth/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" +
+		"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 8<<10) + "\r\n\r\n")
+	if !strings.Contains(body, `"code":"body_incomplete"`) || !answer.Close {
+		t.Errorf("%d, the connection goes on: %t; %s", answer.StatusCode, !answer.Close, body)
+	}
+}
+
+func TestNothingFollowsABodyWhoseEndAProxyMightSeeElsewhere(t *testing.T) {
 	e := serve(t, nil)
-	c, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-	if _, err := io.WriteString(c, "POST /auth/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"+
-		"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 8<<10)+"\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil || !strings.Contains(string(body), `"code":"body_incomplete"`) || !answer.Close {
-		t.Errorf("%d, the connection goes on: %t; %s %v", answer.StatusCode, !answer.Close, body, err)
+	for head, closes := range map[string]bool{
+		"1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}":                                                      false,
+		"1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n":                           true,
+		"1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n":      true,
+		"1.0\r\nHost: x\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n": true,
+	} {
+		if answer, body := e.said("POST /nothing HTTP/" + head); answer.StatusCode != http.StatusNotFound || answer.Close != closes {
+			t.Errorf("%q: %d %s, the connection goes on: %t", head, answer.StatusCode, body, !answer.Close)
+		}
 	}
 }

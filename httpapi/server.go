@@ -28,8 +28,14 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 
 // apart gives a handler a request of its own, whose body it may replace. By the body of its
 // own request net/http tells whether that broke off: it would take the rest for another request.
+//
+// Nothing follows a chunked body, nor a request of HTTP/1.0, which has none. Beside a
+// Content-Length, which net/http hides, a proxy might see another end of the body (RFC 9112, 6.1).
 func apart(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if chunked := r.ContentLength < 0; chunked || !r.ProtoAtLeast(1, 1) {
+			w.Header().Set("Connection", "close")
+		}
 		if r.ContentLength != 0 {
 			own := *r
 			r = &own
