@@ -13,6 +13,11 @@ const (
 	// would give which every beginning of the order keeps. Without it, MMR was
 	// measured to keep 0.98.
 	keptRelevance = 0.99
+	// twins are as alike as this. Where the best of those who are left is a twin of
+	// one already chosen, keptWithTwins is enough: to show one twin more tells
+	// next to nothing, whatever its score is.
+	twins         = 0.95
+	keptWithTwins = 0.9
 )
 
 // Alike tells how much alike one candidate and each of several others are, in
@@ -38,9 +43,13 @@ func diversify(scores []float64, alike Alike) []int {
 	for len(left) > 0 {
 		most += scores[ideal[len(order)]]
 		next, best := 0, math.Inf(-1)
+		least := keptRelevance * most
+		if nearest[left[0]] >= twins {
+			least = keptWithTwins * most
+		}
 		for i, candidate := range left {
 			// The first always does: it is no worse than its place's ideal.
-			if i > 0 && kept+scores[candidate] < keptRelevance*most {
+			if i > 0 && kept+scores[candidate] < least {
 				break
 			}
 			if worth := lambda*scores[candidate] - (1-lambda)*nearest[candidate]; worth > best {

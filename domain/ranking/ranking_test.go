@@ -265,21 +265,57 @@ func intraList(order []int, alike Alike) float64 {
 func TestEveryPageKeepsItsRelevance(t *testing.T) {
 	eachInput(t, func(t *testing.T, in Input) {
 		t.Helper()
-		s := scores(in.Matches)
-		order := diversify(s, in.Alike)
-		best := slices.Clone(s)
-		slices.Sort(best)
-		slices.Reverse(best)
-		for n := range len(order) + 1 {
-			var kept float64
-			for _, i := range order[:n] {
-				kept += s[i]
-			}
-			if kept < 0.99*sum(best[:n])-1e-9 {
-				t.Fatalf("the first %d keep %v of %v", n, kept, sum(best[:n]))
+		keeps(t, in, 0.9)
+		twinned := in.Alike
+		in.Alike = func(candidate int, others []int, similarity []float64) {
+			twinned(candidate, others, similarity)
+			for i := range similarity {
+				similarity[i] *= 0.9
 			}
 		}
+		keeps(t, in, 0.99)
 	})
+}
+
+// keeps checks that each beginning of an order keeps a share of the relevance.
+func keeps(t *testing.T, in Input, share float64) {
+	t.Helper()
+	s := scores(in.Matches)
+	order := diversify(s, in.Alike)
+	best := slices.Clone(s)
+	slices.Sort(best)
+	slices.Reverse(best)
+	for n := range len(order) + 1 {
+		var kept float64
+		for _, i := range order[:n] {
+			kept += s[i]
+		}
+		if kept < share*sum(best[:n])-1e-9 {
+			t.Fatalf("the first %d keep %v of %v", n, kept, sum(best[:n]))
+		}
+	}
+}
+
+// Of thirty who are the same and a little better than thirty others, one stands on the first page.
+func TestTwinsFillNoPage(t *testing.T) {
+	twin := func(i int) bool { return i < 30 }
+	s := make([]float64, 60)
+	for i := range s {
+		if s[i] = MatchScore(0.75, 0, 0); twin(i) {
+			s[i] = MatchScore(0.8, 0, 0)
+		}
+	}
+	order := diversify(s, func(candidate int, others []int, similarity []float64) {
+		for i, other := range others {
+			if similarity[i] = 0.5; twin(candidate) && twin(other) {
+				similarity[i] = 1
+			}
+		}
+	})[:20]
+	others := slices.DeleteFunc(slices.Clone(order), twin)
+	if len(others) != 19 || !twin(order[0]) {
+		t.Errorf("%d of the first %d are no twins: %v", len(others), len(order), order)
+	}
 }
 
 func TestTwinsOfTheFirstComeLater(t *testing.T) {
