@@ -95,6 +95,7 @@ check: lint vet generated test test-e2e ## everything that has to pass: formats,
 vet:
 	go vet ./...
 	cd sdk/go && go vet ./...
+	GOOS=darwin $(BUILD) -o /dev/null ./cmd/kindred
 
 lint: $(LINT) ## check formats and the faults in comments, and run the linters
 	$(LINT) fmt --diff
