@@ -65,6 +65,10 @@ const (
 	mostPopular = `(SELECT t.client, t.item, t.impressions, t.clicks, t.rate FROM popularity t
 	WHERE t.client = $1 AND t.clicks > 0 ORDER BY t.rate DESC, t.item LIMIT 5000) p
 JOIN users u ON u.client = p.client AND u.id = p.item`
+	// Ids are random, so users whose ids stand next to a random one are drawn evenly; behind the last comes the first.
+	drawn = `(SELECT * FROM (
+	(SELECT client, id, updated_at, erased FROM users WHERE client = $1 AND NOT erased AND id > $5 ORDER BY id LIMIT $6) UNION ALL
+	(SELECT client, id, updated_at, erased FROM users WHERE client = $1 AND NOT erased AND id <= $5 ORDER BY id LIMIT $6)) w LIMIT $6) u`
 	// $4 is the consent layer, '' for none.
 	inLayer = `($4 = '' OR EXISTS (SELECT FROM consents c WHERE c.client = u.client AND c.layer = $4 AND c.user_id = u.id AND c.granted))`
 )
@@ -74,6 +78,8 @@ var (
 	newestStanding  = standing(`users u`+popularityOfUser, `u.id <> $2 ORDER BY u.created_position DESC LIMIT $4`)
 	newestInLayer   = standing(grantedUsers, `u.id <> $2 AND c.client = $1 AND c.layer = $5 AND c.granted ORDER BY c.changed DESC LIMIT $4`)
 	popularStanding = standing(mostPopular, `u.id <> $2 AND `+inLayer+` ORDER BY p.rate DESC, p.item LIMIT $5`)
+	seldomStanding  = standing(drawn+popularityOfUser, `u.id <> $2 AND coalesce(p.impressions, 0) < $7 AND `+inLayer+
+		` ORDER BY coalesce(p.impressions, 0), md5(u.id || $5)`)
 )
 
 // Standings returns how users stand in the feed of another one.
@@ -98,6 +104,19 @@ func (m Interactions) Newest(ctx context.Context, client id.Client, eventual boo
 // Faults: building, overloaded, quarantined, stale.
 func (m Interactions) Popular(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, within event.Within, limit int) ([]Standing, error) {
 	return m.standings(ctx, client, eventual, popularStanding, string(of), now, string(within.Layer), limit)
+}
+
+// Shown fewer than seldomShown times a user is seldom shown; drawnEach users are looked at.
+const (
+	seldomShown = 50
+	drawnEach   = 100
+)
+
+// Seldom draws users who have seldom been shown to anybody, from an id on, those first who were shown least. Within a
+// layer they are those of the drawn who grant it.
+// Faults: building, quarantined, stale.
+func (m Interactions) Seldom(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, within event.Within, from id.User) ([]Standing, error) {
+	return m.standings(ctx, client, eventual, seldomStanding, string(of), now, string(within.Layer), string(from), drawnEach, seldomShown)
 }
 
 func (m Interactions) standings(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Standing, error) {

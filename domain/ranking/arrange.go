@@ -11,6 +11,8 @@ const (
 	CampaignEvery = 5
 	// exploreEvery is the slots of which one explores: 5 %.
 	exploreEvery = 20
+	// SeldomEvery is the slots of which one holds somebody who has seldom been shown.
+	SeldomEvery = 20
 )
 
 // Candidate is somebody or something that could be shown.
@@ -26,6 +28,7 @@ type Input struct {
 	Matches   []Candidate // users who are alike
 	Alike     Alike       // of two matches
 	Fill      []Candidate // what comes after them, in its order
+	Seldom    []Candidate // who have seldom been shown, in their order
 	Campaigns []Candidate
 	Seed      Seed
 }
@@ -37,6 +40,7 @@ type Kind int
 const (
 	Match Kind = iota
 	Fill
+	Seldom
 	Campaign
 )
 
@@ -51,7 +55,8 @@ type Slot struct {
 // the fill. Every fifth slot holds a campaign, ranked among campaigns alone,
 // while there are any; each is shown once. One slot in twenty, never the first
 // of them, explores: what stands there is drawn by how well it might be
-// received (Thompson, 1933).
+// received (Thompson, 1933). Another one holds somebody who has seldom been shown,
+// while there are any.
 func Arrange(in Input) []Slot {
 	chance := newChance(in.Seed)
 	people := make([]Slot, 0, len(in.Matches)+len(in.Fill))
@@ -63,8 +68,8 @@ func Arrange(in Input) []Slot {
 	}
 	campaigns := takingPart(in.Campaigns, chance)
 
-	order := make([]Slot, 0, len(people)+len(campaigns))
-	explore := 0
+	order := make([]Slot, 0, len(people)+len(in.Seldom)+len(campaigns))
+	explore, seldom, due := 0, 0, 0
 	for {
 		at := len(order)
 		campaign := at%CampaignEvery == CampaignEvery-1 && len(campaigns) > 0
@@ -73,6 +78,14 @@ func Arrange(in Input) []Slot {
 		}
 		if at%exploreEvery == 0 {
 			explore = at + 1 + chance.below(exploreEvery-1)
+		}
+		if at%SeldomEvery == 0 {
+			due = at + 1 + chance.below(SeldomEvery-2) // the next one, where a campaign stands there
+		}
+		if due > 0 && at >= due && at != explore && !campaign && seldom < len(in.Seldom) {
+			order = append(order, Slot{Kind: Seldom, Index: seldom})
+			seldom, due = seldom+1, 0
+			continue
 		}
 		from := &people
 		if campaign {
@@ -106,6 +119,8 @@ func (in Input) candidate(s Slot) Candidate {
 		return in.Campaigns[s.Index]
 	case Fill:
 		return in.Fill[s.Index]
+	case Seldom:
+		return in.Seldom[s.Index]
 	default:
 		return in.Matches[s.Index]
 	}

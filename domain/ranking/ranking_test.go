@@ -207,6 +207,27 @@ func TestOneSlotInTwentyExploresAndNeverTheFirst(t *testing.T) {
 	})
 }
 
+func TestOneSlotInTwentyHoldsWhoHasSeldomBeenShown(t *testing.T) {
+	eachInput(t, func(t *testing.T, in Input) {
+		t.Helper()
+		without := Arrange(in)
+		in.Seldom = make([]Candidate, 5)
+		next := 0
+		for i, s := range Arrange(in) {
+			if s.Kind != Seldom {
+				continue
+			}
+			if s.Index != next || i%20 == 0 || i/20 < next || s.Explore {
+				t.Errorf("slot %d: %+v", i, s)
+			}
+			next++
+		}
+		if want := min(5, len(without)/20); next < want-1 {
+			t.Errorf("%d have places of %d slots", next, len(without))
+		}
+	})
+}
+
 func TestExplorationFavoursWhatMightBeWell(t *testing.T) {
 	known := Response{Impressions: 10_000, Clicks: 2_000}
 	hopeless := Response{Impressions: 10_000}

@@ -54,8 +54,18 @@ type composition struct {
 	input     ranking.Input
 	matches   []item // as in the input
 	fill      []item
+	seldom    []item
 	campaigns []item
 	cold      bool
+}
+
+// there are the users who are in it.
+func (c *composition) there() map[string]bool {
+	there := make(map[string]bool, len(c.matches)+len(c.fill))
+	for _, shown := range slices.Concat(c.matches, c.fill) {
+		there[shown.id] = true
+	}
+	return there
 }
 
 // compose ranks all that a user could be shown.
@@ -84,6 +94,9 @@ func (f *Feeds) compose(ctx context.Context, r Request, snapshot Snapshot) ([]it
 		}
 	}
 	if err := f.fill(ctx, r, &c, now); err != nil {
+		return nil, err
+	}
+	if err := f.seldom(ctx, r, &c, now); err != nil {
 		return nil, err
 	}
 	if err := f.campaigns(ctx, r, &c, now, hidden); err != nil {
@@ -179,10 +192,7 @@ func (f *Feeds) fill(ctx context.Context, r Request, c *composition, now time.Ti
 	if r.Filter != nil {
 		most = maxDepth // of which it leaves some
 	}
-	there := make(map[string]bool, r.depth())
-	for _, shown := range slices.Concat(c.matches, c.fill) {
-		there[shown.id] = true
-	}
+	there := c.there()
 	for _, source := range []struct {
 		kind   Kind
 		reason Reason
@@ -219,6 +229,33 @@ func (f *Feeds) fill(ctx context.Context, r Request, c *composition, now time.Ti
 		}
 	}
 	return nil
+}
+
+// seldom puts users who have seldom been shown in place of the last of a feed that is full: so
+// those are seen, too, who are nobody's match, and not new any more.
+func (f *Feeds) seldom(ctx context.Context, r Request, c *composition, now time.Time) error {
+	if len(c.matches)+len(c.fill) < r.depth() {
+		return nil // everybody is there
+	}
+	found, err := f.Interactions.Seldom(ctx, r.Client, r.Eventual, r.User, now, r.Within, id.From[id.User](c.input.Seed))
+	if err == nil {
+		found, err = f.named(ctx, r, found)
+	}
+	there, reason := c.there(), ReasonExplore
+	if c.cold {
+		reason = ReasonNewUser
+	}
+	for _, s := range found {
+		if there[string(s.User)] || len(c.seldom) == r.depth()/ranking.SeldomEvery {
+			continue
+		}
+		score := ranking.ClickScore(s.Response, 1, s.Unanswered, now.Sub(s.UpdatedAt))
+		c.seldom = append(c.seldom, item{kind: Newest, reason: reason, id: string(s.User), score: score})
+		c.input.Seldom = append(c.input.Seldom, ranking.Candidate{Score: score, Response: s.Response})
+	}
+	most := max(0, len(c.fill)-len(c.seldom))
+	c.fill, c.input.Fill = c.fill[:most], c.input.Fill[:most]
+	return err
 }
 
 // named keeps those whom the filter names.
@@ -264,6 +301,8 @@ func (c *composition) arrange() []item {
 			items[i] = c.matches[slot.Index]
 		case ranking.Fill:
 			items[i] = c.fill[slot.Index]
+		case ranking.Seldom:
+			items[i] = c.seldom[slot.Index]
 		case ranking.Campaign:
 			items[i] = c.campaigns[slot.Index]
 		}

@@ -362,8 +362,17 @@ func TestAStrangerIsShownThePopularThenTheNewest(t *testing.T) {
 		}
 		return shown
 	}
+	// others are who are neither popular nor among the newest: they have seldom been shown.
+	others := func(once []id.User) (n int) {
+		for _, user := range users[15:45] {
+			if slices.Contains(once, user) {
+				n++
+			}
+		}
+		return n
+	}
 	once := shown("")
-	if len(once) != 200 || !slices.Contains(once, users[0]) || !slices.Contains(once, users[229]) || slices.Contains(once, users[30]) {
+	if len(once) != 200 || !slices.Contains(once, users[0]) || !slices.Contains(once, users[229]) || others(once) == 0 || others(once) > 10 {
 		t.Errorf("%d are shown", len(once))
 	}
 	if slices.Equal(once, shown("")) {
@@ -371,5 +380,50 @@ func TestAStrangerIsShownThePopularThenTheNewest(t *testing.T) {
 	}
 	if few := shown(`traits.age < 30`); len(few) != 30 {
 		t.Errorf("%d of 30 whom the filter names are shown", len(few))
+	}
+}
+
+// Who says nothing is nobody's match, and is shown all the same.
+func TestWhoHasSeldomBeenShownIsShown(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t)
+	silent := map[id.User]bool{}
+	for n := range 10 {
+		silent[c.Create(c.Acme, fmt.Sprint("silent ", n), `{}`)] = true
+	}
+	var users []id.User
+	for n := range 205 {
+		users = append(users, c.Create(c.Acme, fmt.Sprint(n), fmt.Sprintf(`{"age":%d,"town":"town %d"}`, n, n%4)))
+	}
+	seen, often := map[id.User]bool{}, id.User("")
+	for user := range silent {
+		often = user
+	}
+	for _, viewer := range users[:50] {
+		c.Interact(c.Acme, viewer, often, "impression", 1)
+	}
+	for _, viewer := range users[:150] {
+		var page Page
+		if err := fault.Await(c.Context(), func(ctx context.Context) (err error) {
+			page, err = c.feeds.First(ctx, Request{Client: c.Acme, User: viewer, Limit: 20})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		of := 0
+		for _, shown := range page.Items {
+			if silent[shown.User] {
+				of, seen[shown.User] = of+1, true
+				if shown.Reason != ReasonExplore {
+					t.Errorf("%+v", shown)
+				}
+			}
+		}
+		if of > 1 {
+			t.Errorf("%d of %d places go to them", of, len(page.Items))
+		}
+	}
+	if len(seen) != 9 || seen[often] {
+		t.Errorf("%d of 9 who have seldom been shown are shown, who has often been shown: %t", len(seen), seen[often])
 	}
 }

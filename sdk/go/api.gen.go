@@ -1258,11 +1258,13 @@ func (p GetFeedParams) query() query {
 //
 // Users who are alike, ordered by how alike they are, how fresh, how often they were seen without a
 // click, and so that a page is not all the same; every fifth place holds a campaign while there are
-// any; popular and new users follow where matches run out. Without a cursor a new feed is ranked.
-// Its pages stay as they are for 30 minutes: nothing comes twice, nothing is missed, and whoever
-// was erased, dismissed or converted on, or has withdrawn consent meanwhile is left out. A later
-// cursor is answered with 410 `feed_expired`. A campaign on a page counts as shown, against its
-// frequency cap too; for everything else say with an interaction that the user saw it.
+// any; popular and new users follow where matches run out. One place in twenty goes to users
+// outside of the feed who have fewer than 50 impressions, those with the fewest first of a hundred
+// drawn. Without a cursor a new feed is ranked. Its pages stay as they are for 30 minutes: nothing
+// comes twice, nothing is missed, and whoever was erased, dismissed or converted on, or has
+// withdrawn consent meanwhile is left out. A later cursor is answered with 410 `feed_expired`. A
+// campaign on a page counts as shown, against its frequency cap too; for everything else say with
+// an interaction that the user saw it.
 //
 // It fetches a page at a time and ends with the first error.
 //
@@ -1275,11 +1277,13 @@ func (r *FeedAPI) Get(ctx context.Context, userID string, params GetFeedParams, 
 //
 // Users who are alike, ordered by how alike they are, how fresh, how often they were seen without a
 // click, and so that a page is not all the same; every fifth place holds a campaign while there are
-// any; popular and new users follow where matches run out. Without a cursor a new feed is ranked.
-// Its pages stay as they are for 30 minutes: nothing comes twice, nothing is missed, and whoever
-// was erased, dismissed or converted on, or has withdrawn consent meanwhile is left out. A later
-// cursor is answered with 410 `feed_expired`. A campaign on a page counts as shown, against its
-// frequency cap too; for everything else say with an interaction that the user saw it.
+// any; popular and new users follow where matches run out. One place in twenty goes to users
+// outside of the feed who have fewer than 50 impressions, those with the fewest first of a hundred
+// drawn. Without a cursor a new feed is ranked. Its pages stay as they are for 30 minutes: nothing
+// comes twice, nothing is missed, and whoever was erased, dismissed or converted on, or has
+// withdrawn consent meanwhile is left out. A later cursor is answered with 410 `feed_expired`. A
+// campaign on a page counts as shown, against its frequency cap too; for everything else say with
+// an interaction that the user saw it.
 //
 // It fetches one page.
 //
@@ -3722,7 +3726,8 @@ type FeedUser struct {
 	Reason FeedReason `json:"reason"`
 	// What the item was ranked by among those of its type.
 	Score float64 `json:"score"`
-	// How it was found, by a match, by the clicks of others, or as one who came lately.
+	// How it was found, by a match, by the clicks of others, or as one who came lately or has seldom
+	// been shown.
 	Type string `json:"type"`
 	// The user's id, `usr_…`.
 	UserID string `json:"user_id"`

@@ -1384,7 +1384,10 @@ export interface FeedUser {
   reason: FeedReason;
   /** What the item was ranked by among those of its type. */
   score: number;
-  /** How it was found, by a match, by the clicks of others, or as one who came lately. */
+  /**
+   * How it was found, by a match, by the clicks of others, or as one who came lately or has seldom
+   * been shown.
+   */
   type: "match" | "popular" | "newest";
   /** The user's id, `usr_…`. */
   user_id: string;

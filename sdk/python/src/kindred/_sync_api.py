@@ -885,12 +885,13 @@ class FeedAPI:
 
         Users who are alike, ordered by how alike they are, how fresh, how often they were seen
         without a click, and so that a page is not all the same; every fifth place holds a campaign
-        while there are any; popular and new users follow where matches run out. Without a cursor a
-        new feed is ranked. Its pages stay as they are for 30 minutes: nothing comes twice, nothing
-        is missed, and whoever was erased, dismissed or converted on, or has withdrawn consent
-        meanwhile is left out. A later cursor is answered with 410 `feed_expired`. A campaign on a
-        page counts as shown, against its frequency cap too; for everything else say with an
-        interaction that the user saw it.
+        while there are any; popular and new users follow where matches run out. One place in twenty
+        goes to users outside of the feed who have fewer than 50 impressions, those with the fewest
+        first of a hundred drawn. Without a cursor a new feed is ranked. Its pages stay as they are
+        for 30 minutes: nothing comes twice, nothing is missed, and whoever was erased, dismissed or
+        converted on, or has withdrawn consent meanwhile is left out. A later cursor is answered
+        with 410 `feed_expired`. A campaign on a page counts as shown, against its frequency cap
+        too; for everything else say with an interaction that the user saw it.
 
         It fetches a page at a time.
 
@@ -903,12 +904,13 @@ class FeedAPI:
 
         Users who are alike, ordered by how alike they are, how fresh, how often they were seen
         without a click, and so that a page is not all the same; every fifth place holds a campaign
-        while there are any; popular and new users follow where matches run out. Without a cursor a
-        new feed is ranked. Its pages stay as they are for 30 minutes: nothing comes twice, nothing
-        is missed, and whoever was erased, dismissed or converted on, or has withdrawn consent
-        meanwhile is left out. A later cursor is answered with 410 `feed_expired`. A campaign on a
-        page counts as shown, against its frequency cap too; for everything else say with an
-        interaction that the user saw it.
+        while there are any; popular and new users follow where matches run out. One place in twenty
+        goes to users outside of the feed who have fewer than 50 impressions, those with the fewest
+        first of a hundred drawn. Without a cursor a new feed is ranked. Its pages stay as they are
+        for 30 minutes: nothing comes twice, nothing is missed, and whoever was erased, dismissed or
+        converted on, or has withdrawn consent meanwhile is left out. A later cursor is answered
+        with 410 `feed_expired`. A campaign on a page counts as shown, against its frequency cap
+        too; for everything else say with an interaction that the user saw it.
 
         It fetches one page.
 

@@ -1335,7 +1335,8 @@ class FeedUser(TypedDict):
     reason: FeedReason
     # What the item was ranked by among those of its type.
     score: float
-    # How it was found, by a match, by the clicks of others, or as one who came lately.
+    # How it was found, by a match, by the clicks of others, or as one who came lately or has seldom
+    # been shown.
     type: Literal["match", "popular", "newest"]
     # The user's id, `usr_…`.
     user_id: str
