@@ -4363,7 +4363,8 @@ const (
 
 // Pacing: Where `ends_at` is set, the budget is spread evenly over the time until then.
 type Pacing struct {
-	// How likely it should be shown where it could be: 1/ratio where that is over 1.
+	// How likely it should be shown where it could be: 1 up to a ratio of 1, 0 from 1.05 on, evenly
+	// less in between.
 	Probability float64 `json:"probability"`
 	// What was spent, by what would have been at an even pace, of a campaign that is over until its
 	// end; 0 in the first minute and without an end.

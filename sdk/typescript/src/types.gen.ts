@@ -2074,7 +2074,10 @@ export type Order = "asc" | "desc";
 
 /** Where `ends_at` is set, the budget is spread evenly over the time until then. */
 export interface Pacing {
-  /** How likely it should be shown where it could be: 1/ratio where that is over 1. */
+  /**
+   * How likely it should be shown where it could be: 1 up to a ratio of 1, 0 from 1.05 on, evenly
+   * less in between.
+   */
   probability: number;
   /**
    * What was spent, by what would have been at an even pace, of a campaign that is over until its
