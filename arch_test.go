@@ -121,7 +121,7 @@ var rules = map[string][]string{
 	"scripts/benchwebhooks":         {"postgres", "pgx"},
 
 	"httpapi/idempotency": {"httpapi", "domain/id", "domain/fault", "pgx"},
-	"httpapi/requestlog":  {"httpapi", "domain/id", "postgres", "pgx"},
+	"httpapi/requestlog":  {"backoff", "httpapi", "domain/id", "postgres", "pgx"},
 
 	"cli": {"sdk/go"}, // what clients can do, and nothing of the service
 

@@ -7,21 +7,18 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/time/rate"
 
+	"kindred/backoff"
 	"kindred/postgres"
 )
 
-const (
-	clocksAgree = time.Minute // within which all clocks are to be
-	clockTold   = time.Minute // between two lines of the log that they are not
-)
+const clocksAgree = time.Minute // within which all clocks are to be
 
 // reached says whether the database answers, and warns where the clock of this process says
 // another time than the database's: tokens that it issues are refused by other processes, and
 // it ends sandboxes and campaigns too early or too late. Which one is wrong nobody knows.
 func reached(pool *pgxpool.Pool, now func() time.Time, logger *slog.Logger) func(context.Context) error {
-	seldom := rate.Sometimes{First: 1, Interval: clockTold}
+	var seldom backoff.Seldom
 	return func(ctx context.Context) error {
 		asked := now()
 		theirs, err := postgres.Clock(ctx, pool)

@@ -11,14 +11,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"golang.org/x/time/rate"
+
+	"kindred/backoff"
 )
 
 const (
 	// lastSpans is how long the last spans may take to be sent in a stop.
 	lastSpans = 2 * time.Second
-	// traceTroubleEvery is how often the log tells of trouble with traces.
-	traceTroubleEvery = time.Minute
 	// limit: edge | what the log says of trouble with a collector | {maxTraceTrouble} characters
 	maxTraceTrouble = 500 // characters of it; it may quote all that a collector answered
 )
@@ -31,7 +30,7 @@ func (a *App) openTracing(ctx context.Context) error {
 		return nil
 	}
 	otel.SetLogger(logr.Discard()) // it quotes variables, and headers for the collector hold its keys
-	seldom := rate.Sometimes{First: 1, Interval: traceTroubleEvery}
+	var seldom backoff.Seldom
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		seldom.Do(func() {
 			a.logger.WarnContext(ctx, "trouble with traces", "error", fmt.Sprintf("%.*s", maxTraceTrouble, err))

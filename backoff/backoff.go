@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -14,6 +15,8 @@ const (
 	DefaultFirst = 20 * time.Millisecond
 	// limit: tools | pause between two tries of what fails | {DefaultMost}, unless it says another
 	DefaultMost = 5 * time.Second
+
+	seldom = 30 * time.Second
 )
 
 // Backoff doubles its waits. The zero value is ready; it is for one goroutine.
@@ -42,6 +45,23 @@ func Doubled(first, most time.Duration, n int) time.Duration {
 		first *= 2
 	}
 	return min(first, most)
+}
+
+// Seldom has trouble that stays told at once, and then once in 30 s, since a database may be
+// away for hours. The zero value is ready, for any number of goroutines.
+type Seldom struct {
+	mu   sync.Mutex
+	told time.Time
+}
+
+// Do tells, unless somebody did so less than 30 s ago.
+func (s *Seldom) Do(tell func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.told) >= seldom { //nolint:forbidigo // it spaces lines of the log
+		s.told = now
+		tell()
+	}
 }
 
 // Sleep waits, and fails when ctx ends before.

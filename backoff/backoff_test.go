@@ -52,3 +52,17 @@ func TestAWaitIsDoubledAtMostToTheMost(t *testing.T) {
 		t.Errorf("after many: %s", got)
 	}
 }
+
+func TestTroubleThatStaysIsToldAtOnceAndThenSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seldom backoff.Seldom
+		told := 0
+		for range 61 { // seconds
+			seldom.Do(func() { told++ })
+			time.Sleep(time.Second)
+		}
+		if told != 3 {
+			t.Errorf("told %d times in a minute, want 3: at once and after 30 and 60 s", told)
+		}
+	})
+}

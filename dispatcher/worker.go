@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"kindred/backoff"
 	"kindred/coalesce"
 	"kindred/domain/id"
@@ -27,10 +25,6 @@ const (
 	restBetweenLooks = 3
 	// pauseAfterTrouble is how long to wait when the database or a secret cannot be reached.
 	pauseAfterTrouble = time.Second
-	// putBackTold is the least time between two lines of the log about deliveries that are put back.
-	putBackTold = time.Second
-	// troubleTold is the same of lines that the queue cannot be reached, or an outcome not noted: a database may be away for hours.
-	troubleTold = 30 * time.Second
 
 	// limit: deliveries | outcomes of one statement | {maxOutcomes}; all that can be in flight may wait
 	maxOutcomes = 512
@@ -56,10 +50,8 @@ type worker struct {
 	rereads  *coalesce.Coalescer[claim, claim] // with their subscriptions as they are now
 	inFlight sync.WaitGroup
 
-	putBacks atomic.Int64 // since the log told of them
-	telling  rate.Sometimes
-	missing  rate.Sometimes
-	unnoted  rate.Sometimes
+	putBacks                  atomic.Int64 // since the log told of them
+	telling, missing, unnoted backoff.Seldom
 }
 
 func newWorker(d *Dispatcher, c Config) *worker {
@@ -74,9 +66,6 @@ func newWorker(d *Dispatcher, c Config) *worker {
 		health:     newHealth(),
 		look:       make(chan struct{}, 1),
 		wake:       make(chan struct{}, 1),
-		telling:    rate.Sometimes{First: 1, Interval: putBackTold},
-		missing:    rate.Sometimes{First: 1, Interval: troubleTold},
-		unnoted:    rate.Sometimes{First: 1, Interval: troubleTold},
 	}
 	w.rereads = &coalesce.Coalescer[claim, claim]{
 		Most: rereadAtOnce, Waiting: c.FirstAttempts + c.Retries, Timeout: dbTimeout,
@@ -466,10 +455,11 @@ func (w *worker) arrived(told string) bool {
 // noteHealth writes down how receivers answer, every second and once more when ctx has
 // ended, and counts those that have failed for long.
 func (w *worker) noteHealth(ctx context.Context) {
+	var seldom backoff.Seldom
 	for round := 0; ; round++ {
 		goOn := backoff.Sleep(ctx, healthEvery) == nil
 		if err := w.noteHealthOnce(ctx, round%countEvery == 0); err != nil {
-			w.Logger.WarnContext(ctx, "health of webhook endpoints cannot be noted", "error", err)
+			seldom.Do(func() { w.Logger.WarnContext(ctx, "health of webhook endpoints cannot be noted", "error", err) })
 		}
 		if !goOn {
 			return

@@ -137,6 +137,7 @@ func (q Queue) end(ctx context.Context, job Job, next Outcome) error {
 func (q Queue) Run(ctx context.Context, logger *slog.Logger, pause time.Duration,
 	do func(context.Context, Job) (Outcome, error), prune func(context.Context) error,
 ) {
+	var seldom backoff.Seldom
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for ctx.Err() == nil {
@@ -148,7 +149,7 @@ func (q Queue) Run(ctx context.Context, logger *slog.Logger, pause time.Duration
 		default:
 		}
 		if err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "a job failed, trying again", "kind", q.Kind, "error", err)
+			seldom.Do(func() { logger.WarnContext(ctx, "a job failed, trying again", "kind", q.Kind, "error", err) })
 		}
 		if !worked || err != nil {
 			_ = backoff.Sleep(ctx, pause)

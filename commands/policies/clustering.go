@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"kindred/backoff"
 	"kindred/commands"
 	"kindred/domain/clustering"
@@ -145,7 +143,7 @@ func (c *Clustering) drive(ctx context.Context, s stage) {
 	}()
 	tick := time.NewTicker(runPause)
 	defer tick.Stop()
-	seldom := rate.Sometimes{First: 1, Interval: troubleTold}
+	var seldom backoff.Seldom
 	for {
 		if err := c.look(ctx, t, &working); err != nil && ctx.Err() == nil {
 			seldom.Do(func() { c.Logger.WarnContext(ctx, "clustering runs not found, trying again", "error", err) })

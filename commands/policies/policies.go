@@ -13,7 +13,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"golang.org/x/time/rate"
 
 	"kindred/backoff"
 	"kindred/commands"
@@ -65,8 +64,6 @@ const (
 	endingsPause = time.Second // in which ends of deliveries gather for company
 	failingPause = 5 * time.Second
 	longestRest  = 2 * time.Second // of a policy that fails, unless its pause is longer
-	// troubleTold is the least time between two lines of the log that it fails: a database may be away for hours.
-	troubleTold = 30 * time.Second
 	// A server that vanishes says nothing: without a bound each policy would keep a connection of
 	// the pool that writes share, until none is left.
 	// limit: commands | a round of a policy | {roundTimeout}
@@ -126,7 +123,8 @@ func isTold(ctx context.Context, err error) bool {
 func (p *Policies) sweep(ctx context.Context, policy string, pause time.Duration, work func(context.Context) (more bool, err error)) {
 	next := time.NewTimer(pause)
 	defer next.Stop()
-	failures, seldom := 0, rate.Sometimes{First: 1, Interval: troubleTold}
+	var seldom backoff.Seldom
+	failures := 0
 	for {
 		select {
 		case <-ctx.Done():

@@ -53,11 +53,12 @@ func (r *Runner) RebuildClient(ctx context.Context, m ReadModel, client id.Clien
 	return r.complete(ctx, ID(m), client)
 }
 
-// quiet tells nobody how far it is: progress and metrics are of projections, and name no client.
+// quiet tells nobody how far it is: progress and metrics, which it lacks, are of projections, and name no client.
 func (r *Runner) quiet() *Runner {
-	quiet := *r
-	quiet.Progress, quiet.Metrics = nil, nil
-	return &quiet
+	return &Runner{
+		Pool: r.Pool, Log: r.Log, Name: r.Name, Logger: r.Logger, Now: r.Now, Leases: r.Leases, Renewals: r.Renewals,
+		Large: r.Large, Lease: r.Lease, Pause: r.Pause, MaxLeftOut: r.MaxLeftOut, Batch: r.Batch,
+	}
 }
 
 const selectDivided = `

@@ -25,10 +25,9 @@ const (
 	// limit: models | timeouts of one event before it is left out | {maxTimeouts}
 	maxTimeouts = 15 // that one event may take, which cannot be divided
 	pause       = 5 * time.Second
-	tellEvery   = 30 * time.Second // that a lease cannot be reached: a process waits for some 30
-	largeBatch  = 128              // items
-	largeBytes  = 1 << 20          // of data
-	bulkBatch   = 32               // many come, or somebody appended them together
+	largeBatch  = 128     // items
+	largeBytes  = 1 << 20 // of data
+	bulkBatch   = 32      // many come, or somebody appended them together
 )
 
 // Runner leads projections. One value serves a whole process; each projection
@@ -51,6 +50,8 @@ type Runner struct {
 	// before its part stops. 0: 1,000; below: none.
 	MaxLeftOut int
 	Batch      time.Duration // that a batch may take until it is tried in halves, and one event with more time; 0: 1 min
+
+	unreachable, unapplied backoff.Seldom // of all projections: what one meets some 30 do
 }
 
 // Run leads a projection whenever no other process does, until ctx ends; then
@@ -74,16 +75,12 @@ func (r *Runner) terms(ctx context.Context, name string, standby func(), work fu
 	r.Metrics.leads(name, false) // so that a sum over processes tells that nobody leads, of what this one never led as well
 	var failed backoff.Backoff
 	unreachable := backoff.Backoff{Most: standbyPoll}
-	var told time.Time
 	for ctx.Err() == nil {
 		l, got, err := r.acquire(ctx, name)
 		switch {
 		case err != nil && ctx.Err() != nil: // it is to stop
 		case err != nil:
-			if now := r.Now(); now.Sub(told) >= tellEvery {
-				r.Logger.WarnContext(ctx, "lease not reachable", "projection", name, "error", reason(err))
-				told = now
-			}
+			r.unreachable.Do(func() { r.Logger.WarnContext(ctx, "lease not reachable", "projection", name, "error", reason(err)) })
 			_ = unreachable.Wait(ctx) // the loop looks at ctx, here and below
 		case !got:
 			if standby != nil {
@@ -412,8 +409,10 @@ func (a *applier) applyItems(ctx context.Context, items []item) error {
 				most, a.timeouts = 1, min(2*max(a.timeouts, 1), maxTimeouts)
 			}
 		}
-		a.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", a.projectionID,
-			"position", items[0].Position, "events", n, "error", reason(err))
+		a.unapplied.Do(func() {
+			a.Logger.WarnContext(ctx, "batch not applied, trying again", "projection", a.projectionID,
+				"position", items[0].Position, "events", n, "error", reason(err))
+		})
 		if err := retry.Wait(ctx); err != nil {
 			return err
 		}

@@ -16,7 +16,6 @@ import (
 	jose "github.com/go-jose/go-jose/v4"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/time/rate"
 
 	"kindred/backoff"
 	"kindred/httpapi"
@@ -38,7 +37,6 @@ const (
 	reloadEvery = 2 * time.Second
 	reloadPause = 100 * time.Millisecond // between two loads on demand
 	loadTimeout = 2 * time.Second
-	troubleTold = 30 * time.Second // between two lines of the log that it fails: a database may be away for hours
 	// limit: edge | key ids that are known to be none | {maxAbsent}
 	maxAbsent = 128 // key ids in memory
 )
@@ -80,7 +78,7 @@ func (k *Keyring) Open(ctx context.Context) (err error) {
 func (k *Keyring) Run(ctx context.Context) error {
 	tick := time.NewTicker(reloadEvery)
 	defer tick.Stop()
-	seldom := rate.Sometimes{First: 1, Interval: troubleTold}
+	var seldom backoff.Seldom
 	for {
 		select {
 		case <-ctx.Done():

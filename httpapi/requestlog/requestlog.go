@@ -14,8 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/time/rate"
 
+	"kindred/backoff"
 	"kindred/domain/id"
 	"kindred/httpapi"
 	"kindred/postgres"
@@ -41,7 +41,6 @@ const (
 	writeEvery    = time.Second
 	writeWithin   = 10 * time.Second
 	maintainEvery = time.Hour
-	troubleEvery  = 30 * time.Second // lines of the log that it fails, each second, as long as the database is away
 )
 
 // Log is the table request_log. [Log.Run] must run beside it.
@@ -99,7 +98,7 @@ func (l *Log) Note(a httpapi.Answered) {
 // retention.
 func (l *Log) Run(ctx context.Context) {
 	var maintained time.Time
-	seldom := rate.Sometimes{First: 1, Interval: troubleEvery}
+	var seldom backoff.Seldom
 	tick := time.NewTicker(writeEvery)
 	defer tick.Stop()
 	for {
