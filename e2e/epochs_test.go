@@ -234,6 +234,13 @@ func TestADumpAndItsSnapshotOpenWhoWasNotErasedBefore(t *testing.T) {
 	if said, err := tool(t, second, "keys", "list"); err == nil || !strings.Contains(err.Error(), "keys restore") {
 		t.Errorf("a restored database without its snapshot: %v\n%s", err, said)
 	}
+	stranger := second
+	if stranger.MasterKey, err = seal.GenerateMasterKey(rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := tool(t, stranger, "keys", "restore", "--from", kept, "--identity", readable); err == nil || !strings.Contains(err.Error(), "master key") {
+		t.Errorf("keys are restored beside a master key that does not open them: %v\n%s", err, said)
+	}
 	if said, err := tool(t, second, "keys", "restore", "--from", kept, "--identity", readable); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}

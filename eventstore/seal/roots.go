@@ -111,6 +111,15 @@ func (v *Vault) OpenFor(ctx context.Context, client id.Client, subject, name str
 	return v.Open(ctx, subject, Place{Client: client, Stream: subject, Field: name}, &box)
 }
 
+// CheckMaster fails where the master keys do not open the service's own key: one may be another
+// than the one of its id that wraps.
+func (v *Vault) CheckMaster(ctx context.Context) error {
+	if _, err := v.root(ctx, ClientKey, ""); err != nil && !errors.Is(err, ErrErased) {
+		return err
+	}
+	return nil
+}
+
 const rewrapBatch = 200
 
 // Rewrap puts client keys and peppers under the active master key, and says
@@ -118,8 +127,7 @@ const rewrapBatch = 200
 // has succeeded, and no process runs with another active key, the other master
 // keys can go.
 func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
-	// The active one may be another here than the one of its id that wraps already, as the service's own key tells.
-	if _, err := v.root(ctx, ClientKey, ""); err != nil && !errors.Is(err, ErrErased) {
+	if err := v.CheckMaster(ctx); err != nil {
 		return 0, fmt.Errorf("rewrap: %w", err)
 	}
 	for {
