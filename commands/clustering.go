@@ -100,15 +100,15 @@ func (c *Commands) CancelRun(ctx context.Context, call Call, of event.RunScope, 
 }
 
 // StartRun takes a run for the process that calls. It returns attempt 0 where
-// there is nothing to do any more.
+// there is nothing to do any more; givenUp says that the run was failed for that, after too many attempts.
 // Faults: busy, catching_up, idempotency_key_reused, overloaded, quarantined, stale.
-func (c *Commands) StartRun(ctx context.Context, call Call, of event.RunScope, run id.Run) (attempt int, err error) {
+func (c *Commands) StartRun(ctx context.Context, call Call, of event.RunScope, run id.Run) (attempt int, givenUp bool, err error) {
 	recorded, err := c.decideRun(ctx, call, of, func(r *domain.Runs) ([]event.Event, error) { return r.Start(run), nil })
 	if err != nil || len(recorded) == 0 {
-		return 0, err
+		return 0, false, err
 	}
-	started, _ := recorded[0].Event.(event.ClusteringStarted)
-	return started.Attempt, nil
+	started, again := recorded[0].Event.(event.ClusteringStarted)
+	return started.Attempt, !again, nil
 }
 
 // FailRun ends an attempt without a result. why is a sentence for the client.

@@ -275,7 +275,12 @@ func (c *Clustering) carryOut(ctx context.Context, run projections.OpenRun, memo
 	number, tooLong := memory.waits(run.ID, c.Now())
 	var err error
 	if number == 0 {
-		number, err = c.Commands.StartRun(ctx, call, run.Scope(), run.ID)
+		var givenUp bool
+		number, givenUp, err = c.Commands.StartRun(ctx, call, run.Scope(), run.ID)
+		if givenUp {
+			log.ErrorContext(ctx, "clustering run failed, it was interrupted too often")
+			c.Metrics.runs(c.Now())(runFailed, c.Now())
+		}
 		if err == nil && number == 0 {
 			return
 		}

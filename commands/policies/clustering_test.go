@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"kindred/commands"
 	"kindred/domain/event"
@@ -478,6 +479,34 @@ func TestARunWhoseReadingFailsIsBegunAgainWithTheSameResult(t *testing.T) {
 				}
 				break
 			}
+		}
+	})
+}
+
+func TestARunThatIsInterruptedTooOftenIsToldOfAsFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newClusteringFixture(t)
+		call, layer := o.populate("acme", 63, kinds)
+		run := o.request(call, layer, 3)
+		o.reading = func(context.Context) error { return errDied }
+		var logged bytes.Buffer
+		registry, c := prometheus.NewRegistry(), o.process(o.store, 1)
+		c.Logger, c.Metrics = slog.New(slog.NewTextHandler(&logged, nil)), NewMetrics(prometheus.NewRegistry())
+		registry.MustRegister(c.Metrics.ended)
+		o.until(c, o.ends(1))
+		metrics, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := map[string]float64{}
+		for _, m := range metrics[0].GetMetric() {
+			ended[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+		}
+		if diff := cmp.Diff(map[string]float64{runCompleted: 0, runFailed: 1, runInterrupted: 5, runWaiting: 0}, ended); diff != "" {
+			t.Error(diff)
+		}
+		if lines := strings.Split(strings.TrimSpace(logged.String()), "\n"); len(lines) != 6 || !strings.Contains(lines[5], "level=ERROR") || !strings.Contains(lines[5], string(run.Run)) {
+			t.Errorf("logged:\n%s", &logged)
 		}
 	})
 }

@@ -16,7 +16,6 @@ import (
 	"kindred/domain/id"
 	"kindred/domain/traits"
 	"kindred/projections"
-	"kindred/testkit"
 )
 
 // rerun gives the users other traits, and divides them again.
@@ -81,7 +80,10 @@ func TestWhatIsShownOfClustersFitsIntoOneAppend(t *testing.T) {
 		o := newClusteringFixture(t)
 		call, layer := o.populate("acme", 0, kinds)
 		run := o.request(call, layer, tt.clusters)
-		number := testkit.Must(o.StartRun(t.Context(), call, event.RunScope{Layer: layer}, run.Run))(t)
+		number, _, err := o.StartRun(t.Context(), call, event.RunScope{Layer: layer}, run.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
 		a := &attempt{run: projections.OpenRun{Client: call.Client, Run: projections.Run{ID: run.Run, Layer: layer}}, number: number}
 		a.result.Spreads = make([]float64, tt.clusters)
 		ids := id.Derived("clusters")
