@@ -10,7 +10,10 @@ import (
 
 const (
 	healthEvery = time.Second
-	countEvery  = 15 // healthEvery
+	countEvery  = 15        // healthEvery
+	failingLong = time.Hour // until an endpoint that fails is worth a warning
+	// limit: deliveries | endpoints that have failed for an hour that the log names at a time, those that failed last | {maxNamed}
+	maxNamed = 100
 	// limit: deliveries | endpoints whose state waits to be written | {maxHealth}
 	maxHealth = 10_000
 )
@@ -95,7 +98,8 @@ ON CONFLICT (client, webhook) DO UPDATE SET
 		SELECT min(failed.at) FROM (VALUES (h.failing_since), (excluded.failing_since), (greatest(h.last_failure_at, excluded.last_failure_at))) AS failed (at)
 		WHERE failed.at > coalesce(greatest(h.last_success_at, excluded.last_success_at), '-infinity'))`
 
-	countFailing = `
-SELECT count(*) FROM dispatch_health h JOIN dispatch_endpoints e ON e.client = h.client AND e.webhook = h.webhook
-WHERE h.failing_since < $1 AND e.state = 'active'`
+	selectFailingLong = `
+SELECT h.client, h.webhook, h.failing_since, count(*) OVER ()
+FROM dispatch_health h JOIN dispatch_endpoints e ON e.client = h.client AND e.webhook = h.webhook
+WHERE h.failing_since < $1 AND e.state = 'active' ORDER BY h.failing_since DESC LIMIT $2`
 )

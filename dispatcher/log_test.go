@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"kindred/domain/event"
@@ -718,8 +721,19 @@ func TestHealthIsWhatTheLastAnswersSay(t *testing.T) {
 			t.Errorf("after minute %d it has failed since %v, not %v", s.minute, since, s.since)
 		}
 	}
-	if n := r.count(countFailing, at(130).Add(-failingLong)); n != 1 {
-		t.Errorf("%d endpoints have failed for long", n)
+	var logged strings.Builder
+	fresh := newWorker(r.replica(Config{}), Config{}.withDefaults()) // which has seen nobody fail
+	fresh.Now, fresh.Logger = two.Now, slog.New(slog.NewTextHandler(&logged, nil))
+	for range 2 {
+		if err := fresh.noteHealthOnce(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(fresh.Metrics.failing)
+	metrics, err := registry.Gather()
+	if err != nil || metrics[0].GetMetric()[0].GetGauge().GetValue() != 1 || strings.Count(logged.String(), string(webhook)) != 1 || strings.Contains(logged.String(), "a.example") {
+		t.Errorf("%v (%v)\n%s", metrics, err, &logged)
 	}
 	other, alsoSubscribed := r.subscribe(client, "http://b.example", "")
 	r.apply(alsoSubscribed, r.recorded(client, event.WebhookPaused{Webhook: other}), r.match(client))

@@ -388,7 +388,6 @@ type outcome struct {
 	began   time.Time     // when it was taken up
 	status  int           // 0: there was no answer
 	err     string
-	logged  string // err without what it quotes of an answer
 	answer  []byte
 }
 

@@ -47,8 +47,7 @@ type endpointState struct {
 	held    time.Time // when it was last noted that its receiver asks for a wait
 	offered int       // slots of this round
 
-	failingSince time.Time // zero while it accepts
-	warned       bool
+	failing bool // it did not accept the last attempt
 }
 
 // due is when it next has work; now, where that is past.
@@ -66,8 +65,6 @@ func (e *endpointState) due(now time.Time) time.Time {
 }
 
 const (
-	failingLong = time.Hour // until an endpoint that fails is worth a warning
-
 	minCap    = 4
 	failsLate = 500 * time.Millisecond
 	// limit: deliveries | endpoints that the scheduler of a process knows | {maxEndpoints}
@@ -341,22 +338,17 @@ func (s *scheduler) claimed(quotas []quota, claims []claim) {
 
 // observe adjusts the slots of an endpoint to how an attempt ended, and after how
 // long. It says, once, that the endpoint has failed for long.
-func (s *scheduler) observe(webhook id.Webhook, accepted bool, took time.Duration, now time.Time) bool {
+func (s *scheduler) observe(webhook id.Webhook, accepted bool, took time.Duration) {
 	e := s.endpoints[webhook]
 	if accepted {
 		e.cap = min(e.cap+1, s.perEndpoint)
-		e.failingSince, e.warned = time.Time{}, false
-		return false
+		e.failing = false
+		return
 	}
 	if took >= failsLate {
 		e.cap = max(e.cap/2, min(minCap, s.perEndpoint))
 	}
-	if e.failingSince.IsZero() {
-		e.failingSince = now
-	}
-	warn := !e.warned && now.Sub(e.failingSince) >= failingLong
-	e.warned = e.warned || warn
-	return warn
+	e.failing = true
 }
 
 // next says how long until an endpoint is ready; at most limit.
@@ -381,7 +373,7 @@ func (s *scheduler) evict(now time.Time) {
 		case e.used != [attemptKinds]int{} || e.paced.After(now):
 		case e.ready != [attemptKinds]time.Time{}:
 			waiting = append(waiting, e)
-		case e.failingSince.IsZero() || len(s.endpoints) > maxEndpoints/2:
+		case !e.failing || len(s.endpoints) > maxEndpoints/2:
 			delete(s.endpoints, webhook)
 		}
 	}

@@ -110,7 +110,7 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 		return n
 	}
 	for range 200 {
-		s.observe("c/0", true, time.Millisecond, now)
+		s.observe("c/0", true, time.Millisecond)
 	}
 	for range 10 {
 		s.quotas(now)
@@ -120,18 +120,18 @@ func TestAnEndpointThatFailsGetsFewerSlotsAndRecovers(t *testing.T) {
 	}
 	s.release(firstAttempt, "c/0", 64)
 	for range 10 {
-		s.observe("c/0", false, time.Millisecond, now)
+		s.observe("c/0", false, time.Millisecond)
 	}
 	if n := s.endpoints["c/0"].cap; n != 64 {
 		t.Errorf("%d slots for one that fails at once, not 64", n)
 	}
 	for range 10 {
-		s.observe("c/0", false, failsLate, now)
+		s.observe("c/0", false, failsLate)
 	}
 	if n := used(); n != minCap {
 		t.Errorf("%d slots for one that fails late, not %d", n, minCap)
 	}
-	s.observe("c/0", true, time.Millisecond, now)
+	s.observe("c/0", true, time.Millisecond)
 	if n := used(); n != minCap+1 {
 		t.Errorf("%d slots after a success, not %d", n, minCap+1)
 	}
@@ -507,20 +507,6 @@ func TestTheRateOfAnEndpointThatHasNothingToDoIsNotForgotten(t *testing.T) {
 	}
 }
 
-func TestWhoFailsForLongAgainIsWarnedOfAgain(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	s := ready(Config{}, now, map[id.Client]int{"c": 1})
-	for range 2 {
-		s.observe("c/0", false, 0, now)
-		now = now.Add(failingLong)
-		if !s.observe("c/0", false, 0, now) || s.observe("c/0", false, 0, now) {
-			t.Error("not warned of once")
-		}
-		s.observe("c/0", true, 0, now)
-	}
-}
-
 // Whatever is ready, found, accepted and refused, no more is under way than a process and each of its
 // endpoints may have, and what has ended makes room for something.
 func TestNoMoreIsUnderWayThanMayBe(t *testing.T) {
@@ -573,7 +559,7 @@ func TestNoMoreIsUnderWayThanMayBe(t *testing.T) {
 			underWay = slices.DeleteFunc(underWay, func(c claim) bool {
 				ends := random.IntN(2) == 0
 				if ends {
-					s.observe(c.Webhook, random.IntN(3) == 0, time.Duration(random.IntN(2))*failsLate, now)
+					s.observe(c.Webhook, random.IntN(3) == 0, time.Duration(random.IntN(2))*failsLate)
 					s.release(c.Kind, c.Webhook, 1)
 				}
 				return ends

@@ -89,7 +89,6 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 		if c.Waits && (o.status == http.StatusTooManyRequests || o.status == http.StatusServiceUnavailable) {
 			o.hold = retryAfter(asked, w.Now())
 		}
-		o.logged = describe(unquoting(err), o.status)
 		if private { // an answer may repeat the names, which must go with those who are erased
 			o.answer, err = nil, unquoting(err)
 		}

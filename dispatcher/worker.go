@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"kindred/backoff"
 	"kindred/coalesce"
 	"kindred/domain/id"
@@ -52,6 +54,8 @@ type worker struct {
 
 	putBacks                  atomic.Int64 // since the log told of them
 	telling, missing, unnoted backoff.Seldom
+
+	failedLong map[endpointKey]time.Time // since when, as the log says by now; of noteHealth alone
 }
 
 func newWorker(d *Dispatcher, c Config) *worker {
@@ -334,16 +338,11 @@ func (w *worker) deliver(ctx context.Context, c claim) outcome {
 		w.trace(o)
 	}
 	w.mu.Lock()
-	warn := false
 	if made {
-		warn = w.scheduler.observe(c.Webhook, o.verdict == delivered, o.latency, now)
+		w.scheduler.observe(c.Webhook, o.verdict == delivered, o.latency)
 		w.health.observe(endpointKey{c.Client, c.Webhook}, o.verdict == delivered, now)
 	}
 	w.mu.Unlock()
-	if warn {
-		w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(c.Client),
-			"webhook_id", string(c.Webhook), "for_at_least", failingLong.String(), "last_error", cmp.Or(o.logged, o.err))
-	}
 	return o
 }
 
@@ -467,15 +466,37 @@ func (w *worker) noteHealth(ctx context.Context) {
 	}
 }
 
+// countFailing counts the endpoints that have failed for long, and names those that the log did not name before.
+func (w *worker) countFailing(ctx context.Context) error {
+	var (
+		client  id.Client
+		webhook id.Webhook
+		since   time.Time
+		failing float64
+		found   = map[endpointKey]time.Time{}
+	)
+	rows, _ := w.Pool.Query(ctx, selectFailingLong, w.Now().Add(-failingLong), maxNamed) // what it fails with, its rows end with
+	_, err := pgx.ForEachRow(rows, []any{&client, &webhook, &since, &failing}, func() error {
+		by := endpointKey{client, webhook}
+		if found[by] = since; !since.Equal(w.failedLong[by]) {
+			w.Logger.WarnContext(ctx, "webhook endpoint has failed for long", "client_id", string(client), "webhook_id", string(webhook), "since", since)
+		}
+		return nil
+	})
+	if err == nil {
+		w.failedLong = found
+		w.Metrics.failing.Set(failing)
+	}
+	return err
+}
+
 func (w *worker) noteHealthOnce(ctx context.Context, count bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
 	if count {
-		var failing int
-		if err := w.Pool.QueryRow(ctx, countFailing, w.Now().Add(-failingLong)).Scan(&failing); err != nil {
+		if err := w.countFailing(ctx); err != nil {
 			return fmt.Errorf("count failing endpoints: %w", err)
 		}
-		w.Metrics.failing.Set(float64(failing))
 	}
 	recent := w.health.take()
 	if len(recent) == 0 {
