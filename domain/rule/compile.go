@@ -471,7 +471,17 @@ func (c *compiler) compares(e, with ast.Expr) {
 	if with.Kind() == ast.CallKind && with.AsCall().FunctionName() == "timestamp" {
 		value = time.Time{}
 	}
+	if _, isTime := moment(value); value != nil && !isTime && isTimeOfUser(e) {
+		of, name := step(e)
+		c.timeless = append(c.timeless, c.read(e, of.AsIdent()+"."+name))
+	}
 	c.meets(e, value)
+}
+
+// isTimeOfUser says whether an expression is a time that every user has.
+func isTimeOfUser(e ast.Expr) bool {
+	of, name := step(e)
+	return of != nil && (of.AsIdent() == "user" || of.AsIdent() == "viewer") && (name == "created_at" || name == "updated_at")
 }
 
 // meets notes a path that a value, or a time, is held against.

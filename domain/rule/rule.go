@@ -127,6 +127,7 @@ type reads struct {
 	paths    []read
 	origins  []origin
 	compared []compared
+	timeless []read // times of users beside a value that is none
 	others   []read // "traits" as a whole, "user.…", "viewer.…", and the functions that are about users
 	segments []string
 	layers   []string

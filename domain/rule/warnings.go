@@ -32,8 +32,8 @@ func (r *Rule) Unknown(schema traits.Schema) (paths []string) {
 
 // Warnings are what of a rule seems not to be meant, by what was learnt of a client's traits: unknown paths,
 // unless somebody was met who has them, and values of another type than theirs. A rule may be before its
-// data, so it is refused for none of these. They are in the order of their places; where nothing was learnt
-// there are none.
+// data, so it is refused for none of these. Where nothing was learnt they are of the users' own times alone.
+// They are in the order of their places.
 func (r *Rule) Warnings(schema traits.Schema, unknown []string) (found []*Error) {
 	for _, origin := range r.origins {
 		if slices.Contains(unknown, origin.name) {
@@ -50,6 +50,9 @@ func (r *Rule) Warnings(schema traits.Schema, unknown []string) (found []*Error)
 				found = append(found, c.wrong("traits."+c.name+" "+detail))
 			}
 		}
+	}
+	for _, t := range r.timeless {
+		found = append(found, t.wrong(t.name+" is a time, and beside it is none: those are as 2026-01-31, and as 2026-01-31T12:00:00Z."))
 	}
 	slices.SortFunc(found, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
 	return found

@@ -45,6 +45,8 @@ func TestARuleIsWarnedOf(t *testing.T) {
 		`within(traits.last, "3d") || older(traits.age, "1w")`: "column 14: traits.last holds dates as YYYY-MM-DD hh:mm, which are no times to a rule: those are as 2026-01-31, and as 2026-01-31T12:00:00Z. | column 42: traits.age holds no times.",
 		`timestamp("2026-01-31T12:00:00Z") < traits.last`:      "traits.last holds dates as YYYY-MM-DD hh:mm",
 		`older(traits.born, "1w") && traits.born < timestamp("2026-01-31T12:00:00Z") && within(user.created_at, "1d")`: "",
+		`user.created_at > "2026-02-30" || 5 == user.updated_at`:                                                       "column 5: user.created_at is a time, and beside it is none: those are as 2026-01-31, and as 2026-01-31T12:00:00Z. | column 44: user.updated_at is a time",
+		`user.created_at > "2026-02-28" && user.updated_at > traits.born && user.created_at < user.updated_at`:         "",
 		`traits.joined > 1700000000 && traits.plan == "x"`:                                                             "",
 		`traits.age > 30 && traits.vip && traits.plan != 3`:                                                            "",
 		`"jazz" in traits.likes && traits.pets.exists(p, p.kind == "dog") && has(traits.home)`:                         "",
