@@ -105,7 +105,8 @@ func drawLogic(t *rapid.T, depth int, element bool) drawn {
 		f := rapid.SampledFrom([]string{"contains", "startsWith", "endsWith", "matches"}).Draw(t, "function")
 		return same(fmt.Sprintf("%s.%s(%q)", rapid.SampledFrom(paths).Draw(t, "path"), f, rapid.SampledFrom([]string{"x", "", "z"}).Draw(t, "argument")))
 	default:
-		return same(fmt.Sprintf("size(%s) > %d", rapid.SampledFrom(paths).Draw(t, "path"), rapid.IntRange(0, 3).Draw(t, "size")))
+		size := rapid.SampledFrom([]string{"size(%s) > %d", "%s.size() > %d"}).Draw(t, "way")
+		return same(fmt.Sprintf(size, rapid.SampledFrom(paths).Draw(t, "path"), rapid.IntRange(0, 3).Draw(t, "size")))
 	}
 }
 

@@ -56,6 +56,7 @@ func environment(names ...cel.EnvOption) (*cel.Env, error) {
 		cel.StdLib(cel.StdLibSubset(env.NewLibrarySubset().SetDisableMacros(true).AddExcludedFunctions(excluded...))),
 		cel.EnableMacroCallTracking(), cel.Macros(has, cel.AllMacro, cel.ExistsMacro),
 		function("size", cel.DoubleType, cel.DynType),
+		cel.Function("size", cel.MemberOverload("member_size", []*cel.Type{cel.DynType}, cel.DoubleType)),
 		cel.ParserRecursionLimit(maxDepth), cel.ParserErrorRecoveryLimit(4), cel.ParserExpressionSizeLimit(MaxText),
 		cel.ExpressionNodeLimit(maxNodes), cel.ExpressionNestingDepthLimit(maxDepth),
 		function("within", cel.BoolType, cel.DynType, cel.StringType),

@@ -67,6 +67,7 @@ func TestARuleJudges(t *testing.T) {
 		`traits.age.startsWith("3")`:                                        rule.Unknown,
 		`size(traits.partly) == 1 && size(traits.partly.some) == 2`:         rule.True, // null is no member
 		`size(traits.likes) == 2 && size(traits.plan) == 3`:                 rule.True,
+		`traits.likes.size() == 2 && traits["plan"].size() < 2.5`:           rule.False,
 		`(traits.age > 30 ? "old" : "young") == "old"`:                      rule.True,
 
 		// What is missing is unknown.
@@ -514,6 +515,7 @@ func TestARuleStaysWithinItsBounds(t *testing.T) {
 		{`traits.religion in traits.likes`, free, "traits.religion is sensitive"},
 		{`within(traits.my.religion, "3d") || distance_km(traits.religion, 1, 2) < 3`, free, "traits.my.religion is sensitive"},
 		{`size(traits.religion) > 1`, free, "traits.religion is sensitive"},
+		{`traits.religion.size() > 1`, free, "traits.religion is sensitive"},
 		{`traits.religion.startsWith("x")`, free, "traits.religion is sensitive"},
 		{`traits.religion.exists(x, true)`, free, "traits.religion is sensitive"},
 		{`traits.religion ? true : false`, free, "traits.religion is sensitive"},
@@ -536,6 +538,7 @@ func TestARuleStaysWithinItsBounds(t *testing.T) {
 		{`traits[""] == "x"`, layer, "traits is none of these"},
 		{`older(user.created_at, "1d")`, layer, "column 11: Under a consent layer"},
 		{`size(traits) > 2`, layer, "traits is none of these"},
+		{`traits.size() > 2`, layer, "traits is none of these"},
 		{`traits.pets.exists(p, p == "dog") && traits.home.traits == "x"`, layer, ""},
 		{`traits.traits == "x"`, rule.Bounds{Layered: true, Paths: []string{"traits"}}, ""},
 		{`interactions("click", "7d") >= 2`, layer, "interactions is none of these"},
