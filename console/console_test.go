@@ -69,7 +69,7 @@ func TestNumbersAreWrittenForPeople(t *testing.T) {
 	for want, got := range map[string]string{
 		"20,412": number(int64(20412)), "−1,000": number(-1000), "0": number(0), "999": number(int64(999)), "1,234,567": number(1234567.0), "0.25": number(.25),
 		"36.86": number(36.8567), "123.5": number(123.456), "52,346": number(52345.678), "1,000": number(999.96), "−1,000,000": number(-999999.5), "1e+17": number(1e17),
-		"91 %": percent(.91), "0.4 %": percent(.004), "0 %": percent(0), "EUR 3,182.50": money(318250, "EUR"), "JPY 500": money(500, "JPY"), "EUR −0.05": money(-5, "EUR"), "EUR −3.05": money(-305, "EUR"),
+		"91\u00a0%": percent(.91), "0.4\u00a0%": percent(.004), "0\u00a0%": percent(0), "EUR 3,182.50": money(318250, "EUR"), "JPY 500": money(500, "JPY"), "EUR −0.05": money(-5, "EUR"), "EUR −3.05": money(-305, "EUR"),
 		"5 s": seconds(4200 * time.Millisecond), "3 min": seconds(200 * time.Second), "47 h": seconds(47 * time.Hour), "3 days": seconds(73 * time.Hour),
 	} {
 		if got != want {
@@ -769,7 +769,7 @@ func TestTheFiguresOfASandboxGoByItsClock(t *testing.T) {
 		}
 		world.ServeHTTP(w, r)
 	})
-	for path, want := range map[string]string{"": "Overview", "campaigns/cam_1": "25 %"} {
+	for path, want := range map[string]string{"": "Overview", "campaigns/cam_1": "25\u00a0%"} {
 		r := httptest.NewRequest(http.MethodGet, Path+path, nil)
 		r.AddCookie(&http.Cookie{Name: "__Host-kindred", Value: "secret"})
 		r.AddCookie(&http.Cookie{Name: sandboxCookie, Value: "cli_1"})
@@ -927,7 +927,7 @@ func TestWhatWasSpentByADayStandsBesideAnEvenPaceByThatDay(t *testing.T) {
 			Currency: "EUR", SpentMinor: 30_000, Series: []kindred.AnalyticsInterval{spent(1, 1_000), spent(4, 29_000)},
 		},
 	})
-	if early := rendered(t, pagesOf(t), world, http.MethodGet, "campaigns/cam_2", ""); !strings.Contains(early, "an even pace would be at 30 %") ||
+	if early := rendered(t, pagesOf(t), world, http.MethodGet, "campaigns/cam_2", ""); !strings.Contains(early, "an even pace would be at 30\u00a0%") ||
 		!strings.Contains(strings.ReplaceAll(early, "\n", ""), `<th scope="row">4 Nov</th><td class="num">300.00</td><td class="num">90.00</td>`) {
 		t.Errorf("a campaign that ended early is not held beside the pace of its end: %s", early)
 	}

@@ -144,13 +144,13 @@ func number(v any) string {
 	return sign + digits
 }
 
-// percent writes a share, as in 91 % or 0.4 %.
+// percent writes a share, as in 91 % or 0.4 %, which no line parts.
 func percent(share float64) string {
 	p := share * 100
 	if p != 0 && math.Abs(p) < 10 {
-		return strconv.FormatFloat(p, 'f', 1, 64) + " %"
+		return strconv.FormatFloat(p, 'f', 1, 64) + "\u00a0%"
 	}
-	return strconv.FormatFloat(p, 'f', 0, 64) + " %"
+	return strconv.FormatFloat(p, 'f', 0, 64) + "\u00a0%"
 }
 
 // noDecimals are the currencies whose minor unit is the whole one (ISO 4217).

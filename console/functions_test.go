@@ -60,11 +60,11 @@ func TestDriftIsToldInWords(t *testing.T) {
 	age, changed := "age", "people_changed"
 	by := []kindred.DriftComparison{{Baseline: "previous", ShareBefore: .2, ShareAfter: .3}, {Baseline: "first", ShareBefore: .4, ShareAfter: .3}}
 	for said, c := range map[string]kindred.DriftCause{
-		"its share of all users rose from 20 % to 30 % since the run before":                 {Kind: "size", Baseline: "previous", Amount: .5},
-		"its share of all users fell from 40 % to 30 % since the first run":                  {Kind: "size", Baseline: "first", Amount: .25},
+		"its share of all users rose from 20\u00a0% to 30\u00a0% since the run before":       {Kind: "size", Baseline: "previous", Amount: .5},
+		"its share of all users fell from 40\u00a0% to 30\u00a0% since the first run":        {Kind: "size", Baseline: "first", Amount: .25},
 		"age fell by 0.40 standard deviations since the run before; the people have changed": {Kind: "trait", Baseline: "previous", Trait: &age, Effect: new(-.4), Amount: .2, Origin: &changed},
 		"age is spread otherwise, by 0.90 since the run before":                              {Kind: "trait", Baseline: "previous", Trait: &age, Effect: new(.02), Amount: .9},
-		"age=(missing) rose from 2.0 % to 12 % since the first run":                          {Kind: "trait", Baseline: "first", Trait: &age, Effect: new(.2), Level: new("(missing)"), ShareBefore: new(.02), ShareAfter: new(.12), Amount: .2},
+		"age=(missing) rose from 2.0\u00a0% to 12\u00a0% since the first run":                {Kind: "trait", Baseline: "first", Trait: &age, Effect: new(.2), Level: new("(missing)"), ShareBefore: new(.02), ShareAfter: new(.12), Amount: .2},
 	} {
 		if got := moved(c, by); got != said {
 			t.Errorf("%q, not %q", got, said)
