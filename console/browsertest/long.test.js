@@ -82,7 +82,7 @@ test("on paper the golden pages say all: rules, whole samples and names, and not
   const browser = await chromium(), page = await opened(browser), wrong = [];
   await page.setViewportSize({ width: 718, height: 1000 }); // A4 within its margins
   await page.emulateMedia({ media: "print" });
-  for (const name of ["segment.html", "segment-viewer.html", "campaign.html", "history.html", "settings-long.html", "clusters-long.html", "users-long.html"]) {
+  for (const name of ["segment.html", "segment-viewer.html", "campaign.html", "history.html", "settings-long.html", "clusters-long.html", "users-long.html", "webhooks.html"]) {
     await page.goto(`http://golden.test/${name}`);
     wrong.push(...await page.evaluate((name) => {
       const shown = (selector) => Array.from(document.querySelectorAll(selector)).filter((e) => e.checkVisibility());
@@ -90,6 +90,12 @@ test("on paper the golden pages say all: rules, whole samples and names, and not
         ...shown("main details:not([open])").map((e) => `${name}: ${e.innerText} is folded`),
         ...shown("main .card").filter((card) => !card.innerText.trim()).map(() => `${name}: a card is empty`),
         ...shown("main pre, main .clamped").filter((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1).map((e) => `${name}: ${e.textContent.slice(0, 40)} is cut off`),
+        ...shown("td.events").flatMap((td) => td.textContent.split(", ").flatMap((type) => {
+          const word = document.createRange();
+          word.setStart(td.firstChild, td.textContent.indexOf(type));
+          word.setEnd(td.firstChild, td.textContent.indexOf(type) + type.length);
+          return word.getClientRects().length > 1 ? [`${name}: ${type} is broken`] : [];
+        })),
         ...(name.startsWith("segment") && !shown("main code").some((e) => e.textContent === "traits.age > 30") ? [`${name} lacks its rule`] : []),
       ];
     }, name));
