@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -173,6 +174,24 @@ func TestASearchFindsSectionsBestFirst(t *testing.T) {
 		}
 		if !strings.Contains(results, "<mark>") {
 			t.Errorf("%s: nothing is marked", query)
+		}
+	}
+}
+
+// Pages and console are one product, and so have one mark.
+func TestTheMarkIsThatOfTheConsole(t *testing.T) {
+	t.Parallel()
+	circles := func(file string) []string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`cx="[\d.]+" cy="[\d.]+" r="[\d.]+"`).FindAllString(string(text), -1)
+	}
+	want := circles("../../console/pages/parts.tmpl")
+	for _, file := range []string{"layout.html.tmpl", "icon.svg"} {
+		if got := circles(file); len(got) != 2 || !slices.Equal(got, want) {
+			t.Errorf("%s has %q, the console %q", file, got, want)
 		}
 	}
 }
