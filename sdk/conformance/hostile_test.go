@@ -338,6 +338,31 @@ func TestWhatMayBeRepeatedIsAndNothingElse(t *testing.T) {
 	})
 }
 
+// Nothing was sent to a server that does not listen, so it may be sent again whatever it is.
+func TestWhatHadNoConnectionIsRepeatedAndHasNotTakenEffect(t *testing.T) {
+	eachSDK(t, func(t *testing.T, d *driver) {
+		t.Helper()
+		said := "no connection was made"
+		if d.name == "go" {
+			said = "connection refused"
+		}
+		s := httptest.NewServer(http.NotFoundHandler())
+		s.Close()
+		for client, options := range map[string]command{"token": {"token": tokenOf(1), "max_retries": 2}, "key": {"max_retries": 2}} {
+			d.client(client, s.URL, options)
+			for method, more := range map[string]command{"users.get": getUser, "users.change": changeUser, "users.import": {"lines": "{}\n"}} {
+				f := d.fails("connection", client, method, more)
+				if strings.Contains(f.Message, "taken effect") || !strings.Contains(f.Message, said) {
+					t.Errorf("%s, %s: %s", client, method, f.Message)
+				}
+				if client == "token" && d.name != "go" && f.Attempts != 3 { // Go tells that of refusals alone
+					t.Errorf("%s, %s: %d attempts", client, method, f.Attempts)
+				}
+			}
+		}
+	})
+}
+
 func TestAStreamThatWasReadIsNotSentAgain(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()

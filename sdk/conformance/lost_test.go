@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,4 +148,20 @@ func TestAnAnswerOf101EndsACall(t *testing.T) {
 			t.Errorf("it arrived %d times", len(s.seen()))
 		}
 	})
+}
+
+func TestAChangeThatNoConnectionTookIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"dial", "proxyconnect"} {
+		attempts := 0
+		k := throughTransport(t, func(r *http.Request) (*http.Response, error) {
+			if attempts++; attempts == 1 {
+				return nil, &net.OpError{Op: op, Err: syscall.ECONNREFUSED}
+			}
+			return answerOf(200, user), nil
+		})
+		if _, err := k.Users.Change(t.Context(), "ext:u", kindred.UserChange{}); err != nil || attempts != 2 {
+			t.Errorf("%s: after %d attempts: %v", op, attempts, err)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -323,13 +324,19 @@ func isLost(err error) bool {
 	var refused *Error
 	var untrusted *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &last) || errors.As(err, &untrusted):
+	case errors.As(err, &last) || errors.As(err, &untrusted) || isUnmade(err):
 		return false // nothing was sent, or what was answered is known
 	case errors.As(err, &refused):
 		return refused.Status == http.StatusBadGateway || refused.Status == http.StatusGatewayTimeout
 	default:
 		return errors.Is(err, ErrConnection) || errors.Is(err, ErrTimeout) // the latter of an exchange
 	}
+}
+
+// isUnmade says whether there was no connection that anything could be sent on.
+func isUnmade(err error) bool {
+	var failed *net.OpError
+	return errors.As(err, &failed) && (failed.Op == "dial" || failed.Op == "proxyconnect")
 }
 
 // isGone says whether kindred, and nothing on the way to it, has not found what
@@ -348,7 +355,7 @@ func again(err error, retries int, repeatable bool) (time.Duration, bool) {
 	case errors.As(err, &last):
 		return 0, false
 	case !errors.As(err, &refused):
-		return pause, repeatable && isLost(err)
+		return pause, isUnmade(err) || repeatable && isLost(err)
 	}
 	pause = max(pause, refused.RetryAfter)
 	switch refused.Status {

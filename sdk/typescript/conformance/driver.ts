@@ -176,7 +176,7 @@ function told(e: unknown, signal: AbortSignal): Record<string, unknown> {
   if (e instanceof WebhookError) return { kind: "webhook", reason: e.reason, message };
   if (e instanceof TimeoutError) return { kind: "timeout", message };
   if (e instanceof AnswerError) return { kind: "answer", attempts: e.attempts, message };
-  if (e instanceof ConnectionError) return { kind: "connection", message };
+  if (e instanceof ConnectionError) return { kind: "connection", attempts: e.attempts, message };
   return { kind: "usage", message };
 }
 

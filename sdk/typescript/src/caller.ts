@@ -289,15 +289,24 @@ function isLost(fault: unknown): boolean {
   return fault instanceof ConnectionError ? fault.lost : fault instanceof TimeoutError; // of an exchange
 }
 
-/** What an attempt without an answer ends with. No repetition mends a certificate, and nothing was sent. */
+/** What an attempt without an answer ends with. Nothing was sent where a certificate is not trusted, which no repetition mends, or where no connection was made. */
 function unanswered(cause: unknown): ConnectionError {
-  const { code, message } = (cause as { cause?: { code?: unknown; message?: unknown } } | undefined)?.cause ?? {};
-  if (!untrusted.test(String(code))) return new ConnectionError("the connection broke", { cause });
-  return Object.assign(new ConnectionError(`the certificate of the server is not trusted: ${String(message)}`, { cause }), { lost: false });
+  const why = ((cause as { cause?: unknown } | undefined)?.cause ?? cause) as { code?: unknown; syscall?: unknown; message?: unknown } | undefined; // Bun tells it outside
+  const code = String(why?.code);
+  const [, deno] = /client error \(Connect\): (.*)/.exec(String(why?.message)) ?? []; // behind a URL, which may hold ids of users
+  const text = deno ?? String(why?.message || code);
+  if (untrusted.test(code) || deno?.includes("certificate")) {
+    return Object.assign(new ConnectionError(`the certificate of the server is not trusted: ${text}`, { cause }), { lost: false, passes: false });
+  }
+  if (unmade.test(code) || why?.syscall === "connect" || deno !== undefined) return Object.assign(new ConnectionError(`no connection was made: ${text}`, { cause }), { lost: false });
+  return new ConnectionError("the connection broke", { cause });
 }
 
-/** What Node calls a certificate that it does not trust. */
+/** What Node and Bun call a certificate that they do not trust. */
 const untrusted = /^(?!ERR_SSL).*(CERT|SELF_SIGNED|LEAF_SIGNATURE|HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE)/;
+
+/** What they call a server that is not found or does not listen. */
+const unmade = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT_TIMEOUT)$/;
 
 /** Whether kindred, and nothing on the way to it, has not found what was asked for. */
 function isGone(fault: unknown): boolean {
@@ -307,6 +316,7 @@ function isGone(fault: unknown): boolean {
 /** How long to wait before a fault may have passed, or undefined where it does not. */
 function pauseBefore(fault: unknown, retries: number, repeatable: boolean): number | undefined {
   const jitter = jitterOf(retries);
+  if (fault instanceof ConnectionError && !fault.lost) return fault.passes ? jitter : undefined; // nothing was sent
   if (!(fault instanceof RefusedError)) return repeatable && isLost(fault) ? jitter : undefined;
   const pause = Math.max(jitter, fault.retryAfterMs);
   switch (fault.status) {

@@ -48,6 +48,11 @@ export class ConnectionError extends KindredError {
    * @internal
    */
   lost = true;
+  /**
+   * Whether another attempt may go better.
+   * @internal
+   */
+  passes = true;
 }
 
 /** The call took longer than it may. */

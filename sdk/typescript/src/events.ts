@@ -91,7 +91,7 @@ export async function* followed(c: Caller, r: Request, options: CallOptions = {}
         }
       } catch (e) {
         options.signal?.throwIfAborted();
-        if (!(e instanceof ConnectionError) || !e.lost) throw e;
+        if (!(e instanceof ConnectionError) || !e.passes) throw e;
         lost = e;
       } finally {
         clearTimeout(quiet);

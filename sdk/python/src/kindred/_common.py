@@ -277,14 +277,21 @@ def is_lost(fault: KindredError) -> bool:
 
 
 def broken(cause: httpx.HTTPError) -> BrokenConnectionError:
-    """What an attempt without an answer ends with. No repetition mends a certificate, and nothing was sent."""
+    """What an attempt without an answer ends with.
+
+    Nothing was sent where a certificate is not trusted, which no repetition mends, or where no connection was made.
+    """
     at: BaseException | None = cause
     while at is not None:
         if isinstance(at, ssl.SSLCertVerificationError):
             fault = BrokenConnectionError(f"the certificate of the server is not trusted: {at.verify_message}")
-            fault._lost = False
+            fault._lost = fault._passes = False
             return fault
         at = at.__cause__ or at.__context__
+    if isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
+        fault = BrokenConnectionError(f"no connection was made: {cause}".rstrip(": "))
+        fault._lost = False
+        return fault
     return BrokenConnectionError("the connection broke, or no answer came in time")
 
 
@@ -296,6 +303,8 @@ def is_gone(fault: KindredError) -> bool:
 def pause_before(fault: KindredError, retries: int, repeatable: bool) -> float | None:
     """How long to wait before a fault may have passed, or None where it does not."""
     jitter = jitter_of(retries)
+    if isinstance(fault, BrokenConnectionError) and not fault._lost:
+        return jitter if fault._passes else None  # nothing was sent
     if not isinstance(fault, RefusedError):
         return jitter if repeatable and is_lost(fault) else None
     pause = max(jitter, fault.retry_after)

@@ -48,6 +48,7 @@ class BrokenConnectionError(KindredError):
     """Nothing, or half an answer, came back."""
 
     _lost: bool = True  # nobody knows what became of the request
+    _passes: bool = True  # another attempt may go better
 
 
 class TookTooLongError(KindredError):
