@@ -1126,6 +1126,8 @@ func TestACursorAndAnEventOfAnotherFormAreNoAnswer(t *testing.T) {
 			page = fmt.Sprintf(`{"data":[%s],"next_cursor":%s}`, user, cursor)
 			d.fails("answer", "c", "users.list", command{})
 		}
+		page = fmt.Sprintf(`{"data":[%s]}`, user) // nothing says that it is the last
+		d.fails("answer", "c", "users.list", command{})
 		for _, event := range []string{
 			`"id":"evt_1","event_type":"x.y"`, `"id":"evt_1","event_type":"x.y","data":null`, `"id":"evt_1","event_type":"x.y","data":[]`,
 			`"id":"evt_1","event_type":5,"data":{}`, `"id":5,"event_type":"x.y","data":{}`, `"id":"","event_type":"x.y","data":{}`,

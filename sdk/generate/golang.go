@@ -85,8 +85,8 @@ func (c *contract) golangOperation(b *strings.Builder, resource string, o operat
 		fmt.Fprintf(b, "func (r *%s) %s(%s) iter.Seq2[*Event, error] {\n\treturn followed(ctx, r.c, %s}, opts)\n}\n", resource, method, arguments, request)
 	case o.Item != nil:
 		say(method, "It fetches a page at a time and ends with the first error.")
-		fmt.Fprintf(b, "func (r *%s) %s(%s) iter.Seq2[%s, error] {\n\treturn items(ctx, r.c, %s}, opts, func(p *%s) ([]%[4]s, *string) { return p.Data, p.NextCursor })\n}\n",
-			resource, method, arguments, golangName(o.Item), request, golangName(o.Answer))
+		fmt.Fprintf(b, "func (r *%s) %s(%s) iter.Seq2[%s, error] {\n\treturn items[%[4]s](ctx, r.c, %s}, opts)\n}\n",
+			resource, method, arguments, golangName(o.Item), request)
 		say(method+"Page", "It fetches one page.")
 		fmt.Fprintf(b, "func (r *%s) %sPage(%s) (*%s, error) {\n\treturn answer[%[4]s](ctx, r.c, %s}, opts)\n}\n", resource, method, arguments, golangName(o.Answer), request)
 	case o.Answer == nil:

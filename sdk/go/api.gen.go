@@ -303,7 +303,7 @@ func (p ListMembersParams) query() query {
 //
 // GET /api/v1/clients/{client_id}/members
 func (r *MembersAPI) List(ctx context.Context, params ListMembersParams, opts ...Option) iter.Seq2[Member, error] {
-	return items(ctx, r.c, request{operation: "listMembers", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/members", query: params.query()}, opts, func(p *MemberList) ([]Member, *string) { return p.Data, p.NextCursor })
+	return items[Member](ctx, r.c, request{operation: "listMembers", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/members", query: params.query()}, opts)
 }
 
 // ListPage: List the dashboard users.
@@ -389,7 +389,7 @@ func (p ListSessionsParams) query() query {
 //
 // GET /api/v1/clients/{client_id}/sessions
 func (r *MembersAPI) ListSessions(ctx context.Context, params ListSessionsParams, opts ...Option) iter.Seq2[Session, error] {
-	return items(ctx, r.c, request{operation: "listSessions", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sessions", query: params.query()}, opts, func(p *SessionList) ([]Session, *string) { return p.Data, p.NextCursor })
+	return items[Session](ctx, r.c, request{operation: "listSessions", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sessions", query: params.query()}, opts)
 }
 
 // ListSessionsPage: List the sessions.
@@ -441,7 +441,7 @@ func (p ListAPIKeysParams) query() query {
 //
 // GET /api/v1/clients/{client_id}/api_keys
 func (r *APIKeysAPI) List(ctx context.Context, params ListAPIKeysParams, opts ...Option) iter.Seq2[APIKey, error] {
-	return items(ctx, r.c, request{operation: "listAPIKeys", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/api_keys", query: params.query()}, opts, func(p *APIKeyList) ([]APIKey, *string) { return p.Data, p.NextCursor })
+	return items[APIKey](ctx, r.c, request{operation: "listAPIKeys", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/api_keys", query: params.query()}, opts)
 }
 
 // ListPage: List the API keys.
@@ -525,7 +525,7 @@ func (p ListSandboxesParams) query() query {
 //
 // GET /api/v1/clients/{client_id}/sandboxes
 func (r *SandboxesAPI) List(ctx context.Context, params ListSandboxesParams, opts ...Option) iter.Seq2[Sandbox, error] {
-	return items(ctx, r.c, request{operation: "listSandboxes", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sandboxes", query: params.query()}, opts, func(p *SandboxList) ([]Sandbox, *string) { return p.Data, p.NextCursor })
+	return items[Sandbox](ctx, r.c, request{operation: "listSandboxes", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/sandboxes", query: params.query()}, opts)
 }
 
 // ListPage: List the sandboxes.
@@ -622,7 +622,7 @@ func (p ListWebhooksParams) query() query {
 //
 // GET /api/v1/clients/{client_id}/webhooks
 func (r *WebhooksAPI) List(ctx context.Context, params ListWebhooksParams, opts ...Option) iter.Seq2[Webhook, error] {
-	return items(ctx, r.c, request{operation: "listWebhooks", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/webhooks", query: params.query()}, opts, func(p *WebhookList) ([]Webhook, *string) { return p.Data, p.NextCursor })
+	return items[Webhook](ctx, r.c, request{operation: "listWebhooks", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/webhooks", query: params.query()}, opts)
 }
 
 // ListPage: List the subscriptions.
@@ -705,7 +705,7 @@ func (p ListDeliveriesParams) query() query {
 //
 // GET /api/v1/clients/{client_id}/webhooks/{webhook_id}/deliveries
 func (r *WebhooksAPI) ListDeliveries(ctx context.Context, webhookID string, params ListDeliveriesParams, opts ...Option) iter.Seq2[Delivery, error] {
-	return items(ctx, r.c, request{operation: "listDeliveries", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/webhooks/" + segment(webhookID) + "/deliveries", query: params.query()}, opts, func(p *DeliveryList) ([]Delivery, *string) { return p.Data, p.NextCursor })
+	return items[Delivery](ctx, r.c, request{operation: "listDeliveries", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/webhooks/" + segment(webhookID) + "/deliveries", query: params.query()}, opts)
 }
 
 // ListDeliveriesPage: List deliveries and their attempts.
@@ -935,7 +935,7 @@ func (p ListUsersParams) query() query {
 //
 // GET /api/v1/users
 func (r *UsersAPI) List(ctx context.Context, params ListUsersParams, opts ...Option) iter.Seq2[User, error] {
-	return items(ctx, r.c, request{operation: "listUsers", method: http.MethodGet, path: "/api/v1/users", query: params.query()}, opts, func(p *UserList) ([]User, *string) { return p.Data, p.NextCursor })
+	return items[User](ctx, r.c, request{operation: "listUsers", method: http.MethodGet, path: "/api/v1/users", query: params.query()}, opts)
 }
 
 // ListPage: List end users.
@@ -1137,7 +1137,7 @@ func (p GetTimelineParams) query() query {
 //
 // GET /api/v1/users/{user_id}/timeline
 func (r *UsersAPI) GetTimeline(ctx context.Context, userID string, params GetTimelineParams, opts ...Option) iter.Seq2[TimelineEntry, error] {
-	return items(ctx, r.c, request{operation: "getTimeline", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/timeline", query: params.query()}, opts, func(p *Timeline) ([]TimelineEntry, *string) { return p.Data, p.NextCursor })
+	return items[TimelineEntry](ctx, r.c, request{operation: "getTimeline", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/timeline", query: params.query()}, opts)
 }
 
 // GetTimelinePage: See what happened to a user.
@@ -1192,7 +1192,7 @@ func (p ListMatchesParams) query() query {
 //
 // GET /api/v1/users/{user_id}/matches
 func (r *MatchesAPI) List(ctx context.Context, userID string, params ListMatchesParams, opts ...Option) iter.Seq2[Match, error] {
-	return items(ctx, r.c, request{operation: "listMatches", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/matches", query: params.query()}, opts, func(p *MatchList) ([]Match, *string) { return p.Data, p.NextCursor })
+	return items[Match](ctx, r.c, request{operation: "listMatches", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/matches", query: params.query()}, opts)
 }
 
 // ListPage: List the matches that were computed for a user.
@@ -1270,7 +1270,7 @@ func (p GetFeedParams) query() query {
 //
 // GET /api/v1/users/{user_id}/feed
 func (r *FeedAPI) Get(ctx context.Context, userID string, params GetFeedParams, opts ...Option) iter.Seq2[FeedItem, error] {
-	return items(ctx, r.c, request{operation: "getFeed", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/feed", query: params.query()}, opts, func(p *Feed) ([]FeedItem, *string) { return p.Data, p.NextCursor })
+	return items[FeedItem](ctx, r.c, request{operation: "getFeed", method: http.MethodGet, path: "/api/v1/users/" + segment(userID) + "/feed", query: params.query()}, opts)
 }
 
 // GetPage: Read the ranked feed of a user.
@@ -1381,7 +1381,7 @@ func (p ListConsentLayersParams) query() query {
 //
 // GET /api/v1/consent_layers
 func (r *ConsentAPI) ListLayers(ctx context.Context, params ListConsentLayersParams, opts ...Option) iter.Seq2[ConsentLayer, error] {
-	return items(ctx, r.c, request{operation: "listConsentLayers", method: http.MethodGet, path: "/api/v1/consent_layers", query: params.query()}, opts, func(p *ConsentLayerList) ([]ConsentLayer, *string) { return p.Data, p.NextCursor })
+	return items[ConsentLayer](ctx, r.c, request{operation: "listConsentLayers", method: http.MethodGet, path: "/api/v1/consent_layers", query: params.query()}, opts)
 }
 
 // ListLayersPage: List the consent layers.
@@ -1471,7 +1471,7 @@ func (p ListConsentsParams) query() query {
 //
 // GET /api/v1/consent_layers/{consent_layer_id}/users
 func (r *ConsentAPI) List(ctx context.Context, consentLayerID string, params ListConsentsParams, opts ...Option) iter.Seq2[ConsentingUser, error] {
-	return items(ctx, r.c, request{operation: "listConsents", method: http.MethodGet, path: "/api/v1/consent_layers/" + segment(consentLayerID) + "/users", query: params.query()}, opts, func(p *ConsentingUserList) ([]ConsentingUser, *string) { return p.Data, p.NextCursor })
+	return items[ConsentingUser](ctx, r.c, request{operation: "listConsents", method: http.MethodGet, path: "/api/v1/consent_layers/" + segment(consentLayerID) + "/users", query: params.query()}, opts)
 }
 
 // ListPage: List the users who have granted a layer.
@@ -1560,7 +1560,7 @@ func (p ListSegmentsParams) query() query {
 //
 // GET /api/v1/segments
 func (r *SegmentsAPI) List(ctx context.Context, params ListSegmentsParams, opts ...Option) iter.Seq2[Segment, error] {
-	return items(ctx, r.c, request{operation: "listSegments", method: http.MethodGet, path: "/api/v1/segments", query: params.query()}, opts, func(p *SegmentList) ([]Segment, *string) { return p.Data, p.NextCursor })
+	return items[Segment](ctx, r.c, request{operation: "listSegments", method: http.MethodGet, path: "/api/v1/segments", query: params.query()}, opts)
 }
 
 // ListPage: List the segments.
@@ -1676,7 +1676,7 @@ func (p ListSegmentMembersParams) query() query {
 //
 // GET /api/v1/segments/{segment_id}/members
 func (r *SegmentsAPI) ListMembers(ctx context.Context, segmentID string, params ListSegmentMembersParams, opts ...Option) iter.Seq2[SegmentMember, error] {
-	return items(ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members", query: params.query()}, opts, func(p *SegmentMemberList) ([]SegmentMember, *string) { return p.Data, p.NextCursor })
+	return items[SegmentMember](ctx, r.c, request{operation: "listSegmentMembers", method: http.MethodGet, path: "/api/v1/segments/" + segment(segmentID) + "/members", query: params.query()}, opts)
 }
 
 // ListMembersPage: List the members of a segment.
@@ -1790,7 +1790,7 @@ func (p ListClusteringRunsParams) query() query {
 //
 // GET /api/v1/clustering_runs
 func (r *ClustersAPI) ListClusteringRuns(ctx context.Context, params ListClusteringRunsParams, opts ...Option) iter.Seq2[ClusteringRun, error] {
-	return items(ctx, r.c, request{operation: "listClusteringRuns", method: http.MethodGet, path: "/api/v1/clustering_runs", query: params.query()}, opts, func(p *ClusteringRunList) ([]ClusteringRun, *string) { return p.Data, p.NextCursor })
+	return items[ClusteringRun](ctx, r.c, request{operation: "listClusteringRuns", method: http.MethodGet, path: "/api/v1/clustering_runs", query: params.query()}, opts)
 }
 
 // ListClusteringRunsPage: List the clustering runs.
@@ -1904,7 +1904,7 @@ func (p ListClustersParams) query() query {
 //
 // GET /api/v1/clusters
 func (r *ClustersAPI) List(ctx context.Context, params ListClustersParams, opts ...Option) iter.Seq2[Cluster, error] {
-	return items(ctx, r.c, request{operation: "listClusters", method: http.MethodGet, path: "/api/v1/clusters", query: params.query()}, opts, func(p *ClusterList) ([]Cluster, *string) { return p.Data, p.NextCursor })
+	return items[Cluster](ctx, r.c, request{operation: "listClusters", method: http.MethodGet, path: "/api/v1/clusters", query: params.query()}, opts)
 }
 
 // ListPage: List the clusters.
@@ -1967,7 +1967,7 @@ func (p ListClusterDriftParams) query() query {
 //
 // GET /api/v1/clusters/{cluster_id}/drift
 func (r *ClustersAPI) ListDrift(ctx context.Context, clusterID string, params ListClusterDriftParams, opts ...Option) iter.Seq2[ClusterDrift, error] {
-	return items(ctx, r.c, request{operation: "listClusterDrift", method: http.MethodGet, path: "/api/v1/clusters/" + segment(clusterID) + "/drift", query: params.query()}, opts, func(p *ClusterDriftList) ([]ClusterDrift, *string) { return p.Data, p.NextCursor })
+	return items[ClusterDrift](ctx, r.c, request{operation: "listClusterDrift", method: http.MethodGet, path: "/api/v1/clusters/" + segment(clusterID) + "/drift", query: params.query()}, opts)
 }
 
 // ListDriftPage: List how a cluster has drifted.
@@ -2018,7 +2018,7 @@ func (p ListClusterMembersParams) query() query {
 //
 // GET /api/v1/clusters/{cluster_id}/members
 func (r *ClustersAPI) ListMembers(ctx context.Context, clusterID string, params ListClusterMembersParams, opts ...Option) iter.Seq2[ClusterMember, error] {
-	return items(ctx, r.c, request{operation: "listClusterMembers", method: http.MethodGet, path: "/api/v1/clusters/" + segment(clusterID) + "/members", query: params.query()}, opts, func(p *ClusterMemberList) ([]ClusterMember, *string) { return p.Data, p.NextCursor })
+	return items[ClusterMember](ctx, r.c, request{operation: "listClusterMembers", method: http.MethodGet, path: "/api/v1/clusters/" + segment(clusterID) + "/members", query: params.query()}, opts)
 }
 
 // ListMembersPage: List the members of a cluster.
@@ -2103,7 +2103,7 @@ func (p ListHistoryParams) query() query {
 //
 // GET /api/v1/clients/{client_id}/history
 func (r *HistoryAPI) List(ctx context.Context, params ListHistoryParams, opts ...Option) iter.Seq2[HistoryEvent, error] {
-	return items(ctx, r.c, request{operation: "listHistory", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/history", query: params.query()}, opts, func(p *HistoryPage) ([]HistoryEvent, *string) { return p.Data, p.NextCursor })
+	return items[HistoryEvent](ctx, r.c, request{operation: "listHistory", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/history", query: params.query()}, opts)
 }
 
 // ListPage: Everything that happened.
@@ -2192,7 +2192,7 @@ func (p GetHistoryStateParams) query() query {
 //
 // GET /api/v1/clients/{client_id}/history/state
 func (r *HistoryAPI) GetState(ctx context.Context, params GetHistoryStateParams, opts ...Option) iter.Seq2[HistoryStateItem, error] {
-	return items(ctx, r.c, request{operation: "getHistoryState", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/history/state", query: params.query()}, opts, func(p *HistoryState) ([]HistoryStateItem, *string) { return p.Data, p.NextCursor })
+	return items[HistoryStateItem](ctx, r.c, request{operation: "getHistoryState", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/history/state", query: params.query()}, opts)
 }
 
 // GetStatePage: The client as it was.
@@ -2274,7 +2274,7 @@ func (p ListCampaignsParams) query() query {
 //
 // GET /api/v1/campaigns
 func (r *CampaignsAPI) List(ctx context.Context, params ListCampaignsParams, opts ...Option) iter.Seq2[Campaign, error] {
-	return items(ctx, r.c, request{operation: "listCampaigns", method: http.MethodGet, path: "/api/v1/campaigns", query: params.query()}, opts, func(p *CampaignList) ([]Campaign, *string) { return p.Data, p.NextCursor })
+	return items[Campaign](ctx, r.c, request{operation: "listCampaigns", method: http.MethodGet, path: "/api/v1/campaigns", query: params.query()}, opts)
 }
 
 // ListPage: List the campaigns.
@@ -2427,7 +2427,7 @@ func (p ListRequestsParams) query() query {
 //
 // GET /api/v1/clients/{client_id}/requests
 func (r *OverviewAPI) ListRequests(ctx context.Context, params ListRequestsParams, opts ...Option) iter.Seq2[LoggedRequest, error] {
-	return items(ctx, r.c, request{operation: "listRequests", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/requests", query: params.query()}, opts, func(p *RequestList) ([]LoggedRequest, *string) { return p.Data, p.NextCursor })
+	return items[LoggedRequest](ctx, r.c, request{operation: "listRequests", method: http.MethodGet, path: "/api/v1/clients/" + clientInPath + "/requests", query: params.query()}, opts)
 }
 
 // ListRequestsPage: List the latest requests.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +19,13 @@ const longestLine = 16 << 20 // bytes of an export
 
 var errNoPage = &fault{kind: ErrAnswer, cause: errors.New("it is no page of a list")}
 
+type listPage[T any] struct {
+	Data       []T             `json:"data"`
+	NextCursor json.RawMessage `json:"next_cursor"` // null behind the last page
+}
+
 // items reads a list page by page; no more than one page is held.
-func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, open func(*P) ([]T, *string)) iter.Seq2[T, error] {
+func items[T any](ctx context.Context, c *caller, r request, opts []Option) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		fail := func(err error) {
 			var none T
@@ -27,17 +33,17 @@ func items[P, T any](ctx context.Context, c *caller, r request, opts []Option, o
 		}
 		next := r
 		for pages, kept := 1, ""; ; pages++ {
-			page, err := answer[P](ctx, c, next, opts)
+			page, err := answer[listPage[T]](ctx, c, next, opts)
 			if err != nil {
 				fail(err)
 				return
 			}
-			data, cursor := open(page)
-			if data == nil {
+			var cursor *string
+			if page.Data == nil || json.Unmarshal(page.NextCursor, &cursor) != nil { // one that is missing says nothing of an end
 				fail(errNoPage)
 				return
 			}
-			for _, one := range data {
+			for _, one := range page.Data {
 				if !yield(one, nil) {
 					return
 				}

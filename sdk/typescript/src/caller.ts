@@ -411,10 +411,10 @@ export async function* items<T>(c: Caller, r: Request, options?: CallOptions): A
   let kept: string | null = null;
   for (let pages = 1; ; pages++) {
     const query: object = cursor === null ? { ...r.query } : { ...r.query, cursor };
-    const page: { data: T[]; next_cursor?: string | null } = await answer(c, { ...r, query }, options);
+    const page: { data: T[]; next_cursor: string | null } = await answer(c, { ...r, query }, options);
     yield* dataOf(page);
-    cursor = page.next_cursor ?? null;
-    if (cursor === null) return;
+    cursor = page.next_cursor;
+    if (cursor === null) return; // one that is missing says nothing of an end
     if (typeof cursor !== "string" || cursor === "") throw new AnswerError("its next_cursor is none");
     if (cursor === kept) throw new AnswerError("its next_cursor is that of a page before");
     if ((pages & (pages - 1)) === 0) kept = cursor; // pages that go round come to it again, however many those are

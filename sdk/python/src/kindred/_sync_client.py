@@ -83,7 +83,7 @@ class Caller:
             page = self.answer(Request(r.operation, r.method, r.path, query=query), call)
             for one in common.data_of(page):
                 yield one
-            cursor = page.get("next_cursor")
+            cursor = page.get("next_cursor", "")  # one that is missing says nothing of an end
             if cursor is None:
                 return
             if not isinstance(cursor, str) or not cursor:
