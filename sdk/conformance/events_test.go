@@ -231,6 +231,10 @@ func TestAFollowerEndsWhereItIsRefusedOrNobodyAnswers(t *testing.T) {
 				begin(w)
 				say(w, "data: {}\n\n")
 			}, "answer", 1},
+			"an event of nothing": {func(w http.ResponseWriter, _ *http.Request, _ int) {
+				begin(w)
+				say(w, "data\n\n")
+			}, "answer", 1},
 			"an end at once": {func(w http.ResponseWriter, _ *http.Request, _ int) { begin(w) }, "timeout", 40},
 			"503":            {func(w http.ResponseWriter, _ *http.Request, _ int) { refuse(w, 503, "not_ready") }, "timeout", 40},
 			"silence": {func(w http.ResponseWriter, r *http.Request, _ int) {

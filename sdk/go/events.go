@@ -177,7 +177,7 @@ func (f *follower) read(resp *http.Response, yield func(*Event, error) bool) err
 			return &fault{kind: ErrConnection, cause: err}
 		}
 		f.quiet.Reset(f.o.timeout)
-		if len(data) == 0 {
+		if data == nil {
 			continue // a comment
 		}
 		event, _, err := eventOf(data)
