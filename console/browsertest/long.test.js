@@ -33,6 +33,17 @@ test("the golden pages fit narrow screens, and names of 200 letters are clamped 
   assert.deepEqual(wrong, []);
 });
 
+test("on a narrow screen why two are alike is seen without scrolling", async () => {
+  const browser = await chromium(), page = await opened(browser);
+  await page.setViewportSize({ width: 360, height: 900 });
+  for (const name of ["user.html", "user-long.html"]) {
+    await page.goto(`http://golden.test/${name}`);
+    const [shown, wide] = await page.evaluate(() => [document.querySelectorAll(".alike svg.terms").length, Math.max(...Array.from(document.querySelectorAll(".scroll:has(.alike)"), (e) => e.scrollWidth - e.clientWidth))]);
+    assert.ok(shown > 0 && wide <= 0, `${name} shows ${shown} and is ${wide} px too wide`);
+  }
+  await browser.close();
+});
+
 test("the builder shows each comparison whole, and no field for one that compares with nothing", async () => {
   const browser = await chromium(), page = await opened(browser);
   for (const width of [360, 768, 1440]) {
