@@ -251,23 +251,11 @@ func (c *Commands) named(ctx context.Context, client id.Client, viewer id.User, 
 
 // among is the filter of what is asked for beside a match rule, which may read no more than it
 // may now.
-func (c *Commands) among(ctx context.Context, client id.Client, asked rule.Filter, within event.Within) (filter *rule.Filter, err error) {
-	var bounds rule.Bounds
-	if within.MatchRule != "" {
-		if bounds, err = c.boundsOf(ctx, client, within.Layer != "", within.TraitPaths); err != nil {
-			return nil, err
-		}
-	}
+func (c *Commands) among(ctx context.Context, client id.Client, asked rule.Filter, within event.Within) (*rule.Filter, error) {
 	asked.Layer = string(within.Layer)
-	among := func() (err error) {
-		filter, err = rule.Among(asked, within.MatchRule, bounds)
-		return err
-	}
-	if within.MatchRule == "" {
-		err = among()
-	} else {
-		err = c.judging(ctx, client, among)
-	}
+	filter, err := rule.Among(asked, within.MatchRule,
+		func() (rule.Bounds, error) { return c.boundsOf(ctx, client, within.Layer != "", within.TraitPaths) },
+		func(judge func() error) error { return c.judging(ctx, client, judge) })
 	if filter == nil || err != nil {
 		return nil, err
 	}

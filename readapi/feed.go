@@ -69,23 +69,10 @@ func (a *API) feedFilter(ctx context.Context, text, segment *string, within even
 			return nil, err
 		}
 	}
-	var bounds rule.Bounds
-	if within.MatchRule != "" {
-		if bounds, err = a.bounds(ctx, layer); err != nil {
-			return nil, err
-		}
-	}
 	client, _ := asked(ctx)
-	var filter *rule.Filter
-	among := func() (err error) {
-		filter, err = rule.Among(wanted, within.MatchRule, bounds)
-		return err
-	}
-	if within.MatchRule == "" {
-		err = among()
-	} else {
-		err = a.Reader.Judging.Do(ctx, client, among)
-	}
+	filter, err := rule.Among(wanted, within.MatchRule,
+		func() (rule.Bounds, error) { return a.bounds(ctx, layer) },
+		func(judge func() error) error { return a.Reader.Judging.Do(ctx, client, judge) })
 	if filter == nil || err != nil {
 		return nil, err
 	}

@@ -101,8 +101,9 @@ func (r rules) Size() int { return len(r) << 20 }
 
 // BenchmarkAmong makes the filter of a match beside a match rule.
 func BenchmarkAmong(b *testing.B) {
+	bounds, judging := func() (Bounds, error) { return Bounds{}, nil }, func(judge func() error) error { return judge() }
 	for b.Loop() {
-		if _, err := Among(Filter{}, `traits.sex in viewer.traits.seeks && traits.age > viewer.traits.age - 10`, Bounds{}); err != nil {
+		if _, err := Among(Filter{}, `traits.sex in viewer.traits.seeks && traits.age > viewer.traits.age - 10`, bounds, judging); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -32,20 +32,27 @@ var matchRules Cache[string, *Rule]
 
 // Among is what a request asks for, a rule of pairs, a segment, both or neither, beside a
 // match rule; nil where there is nothing to keep to. What the match rule reads may have been
-// decided to be sensitive since it was written: then nothing is matched.
+// decided to be sensitive since it was written: then nothing is matched. Only where there is
+// a match rule are its bounds asked for, and is it read as judging does that.
 // Faults: invalid.
-func Among(asked Filter, matchRule string, bounds Bounds) (*Filter, error) {
+func Among(asked Filter, matchRule string, bounds func() (Bounds, error), judging func(judge func() error) error) (*Filter, error) {
 	if matchRule == "" {
 		if asked.Rule == nil && asked.Segment == "" {
 			return nil, nil //nolint:nilnil // there is none
 		}
 		return &asked, nil
 	}
-	var err error
-	if asked.Always, err = always(matchRule); err != nil {
+	within, err := bounds()
+	if err != nil {
 		return nil, err
 	}
-	if err := asked.Always.CheckAt("/match_rule", bounds); err != nil {
+	err = judging(func() (err error) {
+		if asked.Always, err = always(matchRule); err == nil {
+			err = asked.Always.CheckAt("/match_rule", within)
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return &asked, nil

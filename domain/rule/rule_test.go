@@ -776,19 +776,19 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 		{person("f", "x"), person("x", "f"), false}, // whom the request leaves out
 		{person("f", "m"), &rule.Facts{}, false},    // of whom nothing is known
 	} {
-		filter := testkit.Must(rule.Among(rule.Filter{Rule: asked}, `traits.sex in viewer.traits.seeks`, rule.Bounds{}))(t)
+		filter := testkit.Must(among(rule.Filter{Rule: asked}, `traits.sex in viewer.traits.seeks`))(t)
 		pair.candidate.Viewer = pair.viewer
 		if filter.Names(pair.candidate, 0) != pair.named {
 			t.Errorf("%v for %v: not %v", pair.candidate.Traits, pair.viewer.Traits, pair.named)
 		}
 	}
-	if none, err := rule.Among(rule.Filter{}, "", rule.Bounds{}); none != nil || err != nil {
+	if none, err := among(rule.Filter{}, ""); none != nil || err != nil {
 		t.Errorf("of no rules there is a filter: %v, %v", none, err)
 	}
 	// So does a segment, with rules or without.
 	for _, always := range []string{"", `traits.sex in viewer.traits.seeks`} {
 		for _, of := range []*rule.Rule{nil, asked} {
-			filter := testkit.Must(rule.Among(rule.Filter{Rule: of, Segment: "seg_1"}, always, rule.Bounds{}))(t)
+			filter := testkit.Must(among(rule.Filter{Rule: of, Segment: "seg_1"}, always))(t)
 			for _, segment := range []string{"seg_1", "seg_2"} {
 				candidate := person("m", "f")
 				candidate.Viewer, candidate.InSegment = person("f", "m"), func(asked string) bool { return asked == segment }
@@ -800,10 +800,15 @@ func TestAMatchRuleHoldsBothWays(t *testing.T) {
 	}
 }
 
+// among is a filter whose match rule may read everything.
+func among(asked rule.Filter, matchRule string) (*rule.Filter, error) {
+	return rule.Among(asked, matchRule, func() (rule.Bounds, error) { return rule.Bounds{}, nil }, func(judge func() error) error { return judge() })
+}
+
 // Facts may be of a moment long ago, and a filter is of now: for both of a pair.
 func TestAFilterGoesByItsOwnTime(t *testing.T) {
 	for _, always := range []string{"", `within(traits.seen, "1d")`} {
-		filter := testkit.Must(rule.Among(rule.Filter{Rule: parsed(t, `within(traits.seen, "1d")`, rule.Pairs), Now: now}, always, rule.Bounds{}))(t)
+		filter := testkit.Must(among(rule.Filter{Rule: parsed(t, `within(traits.seen, "1d")`, rule.Pairs), Now: now}, always))(t)
 		long, short := func() *rule.Facts {
 			return &rule.Facts{Traits: map[string]any{"seen": "2026-02-27"}, Now: now.AddDate(0, 0, -2)}
 		}, func() *rule.Facts {
@@ -878,7 +883,7 @@ func TestAFilterIsItsTraitPartsWhereItAsksForNothingElse(t *testing.T) {
 		{rule.Filter{Segment: "seg_1"}, "", false},
 		{rule.Filter{Rule: asked(`within(traits.a, "1d") && traits.b == 2`)}, "", false},
 	} {
-		filter, err := rule.Among(of.filter, of.always, rule.Bounds{})
+		filter, err := among(of.filter, of.always)
 		if err != nil || filter.OnlyTraitParts() != of.only {
 			t.Errorf("%q beside %q: %v, %v", filter.TraitParts(), of.always, filter.OnlyTraitParts(), err)
 		}
