@@ -74,11 +74,7 @@ func (a *API) GetMemberships(ctx context.Context, r httpapi.GetMembershipsReques
 			return httpapi.ClusterMembership{ClusterID: c.ID, ConsentLayerID: c.Layer, ClusteringRunID: c.Run, Label: c.Label}
 		}),
 		ConsentLayers: each(layers, func(l projections.LayerOfUser) httpapi.LayerMembership {
-			status := httpapi.ConsentWithdrawn
-			if l.Granted {
-				status = httpapi.ConsentGranted
-			}
-			return httpapi.LayerMembership{ConsentLayerID: l.Layer, Name: l.Name, Status: status, ChangedAt: httpapi.Time{Time: l.ChangedAt}}
+			return httpapi.LayerMembership{ConsentLayerID: l.Layer, Name: l.Name, Status: consentStatus(l.Granted), ChangedAt: httpapi.Time{Time: l.ChangedAt}}
 		}),
 	}, nil
 }

@@ -28,15 +28,11 @@ func (a *API) ListWebhooks(ctx context.Context, r httpapi.ListWebhooksRequestObj
 // GetWebhook shows a subscription.
 func (a *API) GetWebhook(ctx context.Context, r httpapi.GetWebhookRequestObject) (httpapi.GetWebhookResponseObject, error) {
 	client, eventual := asked(ctx)
-	webhook, err := httpapi.Named[id.Webhook](r.WebhookID, fault.UnknownWebhook)
+	found, err := get(ctx, r.WebhookID, fault.UnknownWebhook, projections.Webhooks{Reader: a.Reader}.Get)
 	if err != nil {
 		return nil, err
 	}
-	found, err := projections.Webhooks{Reader: a.Reader}.Get(ctx, client, eventual, webhook)
-	if err != nil {
-		return nil, err
-	}
-	health, err := a.Deliveries.Health(ctx, client, eventual, webhook)
+	health, err := a.Deliveries.Health(ctx, client, eventual, found.ID)
 	if err != nil {
 		return nil, err
 	}
