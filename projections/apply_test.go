@@ -348,14 +348,16 @@ func eventful(w *projectionstest.Fixture, random *rand.Rand, events int) {
 }
 
 // TestNoTableNamesWhoWasErased has all that can be said of a user said before
-// the erasure, and again after it, as by commands that had found the user.
+// the erasure, and again after it, as by commands that had found the user. What is said of
+// others is kept as if nobody had been erased.
 func TestNoTableNamesWhoWasErased(t *testing.T) {
 	t.Parallel()
 	w := projectionstest.New(t)
 	ada, bob, layer := w.Create(w.Acme, "ada", `{}`), w.Create(w.Acme, "bob", `{}`), w.Define(w.Acme, "a layer")
+	one, other := w.Create(w.Acme, "one", `{}`), w.Create(w.Acme, "other", `{}`)
 	campaign := id.Next[id.Campaign](w.IDs)
 	w.Record(w.Acme, "campaign", event.CampaignDrafted{Campaign: campaign})
-	say := func() {
+	sayOf := func(ada, bob id.User) {
 		w.Match(w.Acme, ada, bob, 0.5)
 		w.Match(w.Acme, bob, ada, 0.5)
 		w.Interact(w.Acme, ada, bob, "dismiss", 0)
@@ -366,13 +368,24 @@ func TestNoTableNamesWhoWasErased(t *testing.T) {
 		answer.Kind = "click"
 		w.Record(w.Acme, "campaign", shown, answer)
 	}
+	say := func() {
+		sayOf(ada, bob)
+		sayOf(one, other)
+	}
 	say()
 	w.RecordUser(w.Acme, ada, event.EndUserErased{User: ada})
 	say()
 	history := w.History()
+	unerased := slices.DeleteFunc(slices.Clone(history), func(r eventstore.Recorded) bool { return r.Type == "end_user.erased" })
+	ofOthers := func(rows []string) []string {
+		return slices.DeleteFunc(slices.Clone(rows), func(row string) bool {
+			return !strings.Contains(row, string(one)) && !strings.Contains(row, string(other))
+		})
+	}
 	for _, model := range projections.All() {
 		t.Run(model.Name(), func(t *testing.T) {
 			tables := projectionstest.EmptyTables(t, w, model)
+			kept := tables.After(t, ones(len(unerased)), unerased)
 			for _, sizes := range [][]int{ones(len(history)), {len(history)}} {
 				for table, rows := range tables.After(t, sizes, history) {
 					if strings.HasSuffix(table, "_erased") || table == "users" || table == "history_events" || table == "public_events" {
@@ -382,6 +395,9 @@ func TestNoTableNamesWhoWasErased(t *testing.T) {
 						if strings.Contains(row, string(ada)) {
 							t.Errorf("batches of %v leave in %s: %s", sizes, table, row)
 						}
+					}
+					if diff := cmp.Diff(ofOthers(kept[table]), ofOthers(rows)); diff != "" {
+						t.Errorf("batches of %v change what %s has of others (-as if nobody was erased +as it is):\n%s", sizes, table, diff)
 					}
 				}
 			}
