@@ -122,7 +122,7 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 	pool := pgtest.New(t)
 	history := campaignHistory(rand.New(rand.NewPCG(9, 1)), 2_000, "cli_0", "cli_1")
 	build(t, pool, "totals", projections.Campaigns{}, history)
-	type totals struct{ spent, impressions, engaged, answers, reach int64 }
+	type totals struct{ spent, spends, impressions, engaged, clicks, conversions, reach int64 }
 	want := map[string]*totals{}
 	seen, engaged, reached := map[id.Impression]bool{}, map[id.Impression]bool{}, map[string]bool{}
 	for _, r := range history {
@@ -130,7 +130,9 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 		case event.CampaignDrafted:
 			want[string(e.Campaign)] = &totals{}
 		case event.CampaignSpendRecorded:
-			want[string(e.Campaign)].spent += e.AmountMinor
+			c := want[string(e.Campaign)]
+			c.spent += e.AmountMinor
+			c.spends++
 		case event.CampaignEngagementRecorded:
 			c := want[string(e.Campaign)]
 			switch {
@@ -149,12 +151,17 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 				engaged[e.Impression] = true
 				c.engaged++
 			}
-			c.answers++
+			if e.Kind == "click" {
+				c.clicks++
+			} else {
+				c.conversions++
+			}
 		}
 	}
 	rows, err := pool.Query(t.Context(), `
-		SELECT c.id, c.spent_minor, c.impressions, c.engaged, c.clicks + c.conversions, c.reach,
-			(SELECT (sum(spent_minor), sum(impressions), sum(engaged), sum(clicks + conversions))::text = (c.spent_minor::numeric, c.impressions::numeric, c.engaged::numeric, (c.clicks + c.conversions)::numeric)::text
+		SELECT c.id, c.spent_minor, c.spends, c.impressions, c.engaged, c.clicks, c.conversions, c.reach,
+			(SELECT (sum(spent_minor), sum(spends), sum(impressions), sum(engaged), sum(clicks), sum(conversions))::text
+				= (c.spent_minor, c.spends, c.impressions, c.engaged, c.clicks, c.conversions)::text
 			 FROM totals.campaign_slots s WHERE s.campaign = c.id)
 		FROM totals.campaigns c`)
 	if err != nil {
@@ -165,7 +172,7 @@ func TestTheTotalsOfCampaignsAddUp(t *testing.T) {
 		got      totals
 		same     bool
 	)
-	tag, err := pgx.ForEachRow(rows, []any{&campaign, &got.spent, &got.impressions, &got.engaged, &got.answers, &got.reach, &same}, func() error {
+	tag, err := pgx.ForEachRow(rows, []any{&campaign, &got.spent, &got.spends, &got.impressions, &got.engaged, &got.clicks, &got.conversions, &got.reach, &same}, func() error {
 		if got != *want[campaign] || !same {
 			t.Errorf("%s: %+v, want %+v; its slots add up: %t", campaign, got, *want[campaign], same)
 		}
