@@ -98,6 +98,15 @@ func TestSessionsLastAsLongAsTheyAreUsed(t *testing.T) {
 		Member: members[0], Session: standing[0].Session, Standing: event.AccessStanding{Sessions: standing[2:]},
 	})
 	wantListed("after the end of one", []int{2}, listed("", soon, everything()))
+	standing = append(standing, event.SessionStanding{Session: id.Next[id.Session](w.IDs), Hash: []byte{3}, OpenedAt: soon})
+	w.Record(w.Acme, "access-"+string(members[0]), event.SessionOpened{
+		Member: members[0], Session: standing[3].Session, Ended: []id.Session{standing[2].Session}, Standing: event.AccessStanding{Sessions: standing[3:]},
+	})
+	wantListed("after one that took the place of another", []int{3}, listed("", soon, everything()))
+	w.Record(w.Acme, "access-"+string(members[0]), event.MemberPasswordSet{
+		Member: members[0], PasswordHash: event.Private([]byte("$argon2id$")), Standing: event.AccessStanding{Changes: 1},
+	})
+	wantListed("after a new password", nil, listed("", soon, everything()))
 }
 
 func TestUsesThatNoSessionNeedsAreForgotten(t *testing.T) {
