@@ -114,7 +114,7 @@ const (
 
 // Seldom draws users who have seldom been shown to anybody, from an id on, those first who were shown least. Within a
 // layer they are those of the drawn who grant it.
-// Faults: building, quarantined, stale.
+// Faults: building, overloaded, quarantined, stale.
 func (m Interactions) Seldom(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, within event.Within, from id.User) ([]Standing, error) {
 	return m.standings(ctx, client, eventual, seldomStanding, string(of), now, string(within.Layer), string(from), drawnEach, seldomShown)
 }
