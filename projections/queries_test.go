@@ -487,6 +487,7 @@ func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 	ada, bob, eve := w.Create(w.Acme, "ada", `{"n":1}`), w.Create(w.Acme, "bob", `{}`), w.Create(w.Acme, "eve", `{}`)
 	w.Change(w.Acme, ada, `{"n":2}`)
 	w.Erase(w.Acme, bob)
+	w.Create(w.Bolt, "of another client", `{}`)
 	type userChange struct {
 		User   id.User
 		Traits string
@@ -503,6 +504,10 @@ func TestChangesAreToldInTheirOrderEachUserOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff([]userChange{{eve, `{}`}, {ada, `{"n":2}`}, {bob, ""}}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	present := testkit.Must(w.Users().Present(t.Context(), w.Acme, eventstore.Start, 10))(t)
+	if there := readmodel.Column(present, func(c projections.UserChange) id.User { return c.ID }); !slices.Equal(there, []id.User{eve, ada}) {
+		t.Errorf("present are %v", there)
 	}
 }
 
