@@ -390,9 +390,9 @@ func TestAListReadRightAfterAWriteShowsIt(t *testing.T) {
 	stale := together(readers, func(reader int) (missed []string) {
 		for i := range tries / readers {
 			external := fmt.Sprintf("%d-%d", reader, i)
-			created := a.send("POST", "/api/v1/users", map[string]string{"external_id": external})
+			created := insist(t, func() answer { return a.send("POST", "/api/v1/users", map[string]string{"external_id": external}) })
 			for _, s := range []*service{first, second} {
-				got := a.at(s).get("/api/v1/users?external_id=" + external)
+				got := insist(t, func() answer { return a.at(s).get("/api/v1/users?external_id=" + external) })
 				if created.Status != http.StatusCreated || got.Status != http.StatusOK || !strings.Contains(string(got.Body), `"`+external+`"`) {
 					missed = append(missed, fmt.Sprintf("%s: %d, %d %s", external, created.Status, got.Status, got.Body))
 				}
