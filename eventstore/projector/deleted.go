@@ -183,7 +183,10 @@ func (d *deletions) run(ctx context.Context) {
 		more, err := d.noted(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			d.leader.Logger.WarnContext(ctx, "rows of a deleted client not deleted, trying again", "projection", d.leader.projectionID, "error", reason(err))
+			d.leader.undeleted.Do(func() {
+				d.leader.Logger.WarnContext(ctx, "rows of deleted clients, if there are any, not deleted, trying again",
+					"projection", d.leader.projectionID, "error", reason(err))
+			})
 			_ = failed.Wait(ctx) // the loop looks at ctx
 		case more:
 			failed.Reset()

@@ -51,7 +51,7 @@ type Runner struct {
 	MaxLeftOut int
 	Batch      time.Duration // that a batch may take until it is tried in halves, and one event with more time; 0: 1 min
 
-	unreachable, unapplied backoff.Seldom // of all projections: what one meets some 30 do
+	unreachable, unapplied, undeleted backoff.Seldom // of all projections: what one meets some 30 do
 }
 
 // Run leads a projection whenever no other process does, until ctx ends; then
