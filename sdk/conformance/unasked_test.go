@@ -5,18 +5,25 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
-// What is on the way may lose step: each answer would be that of the request before.
+// What is on the way may lose step: each answer would be that of the request before. So an SDK
+// ends the connection. In Go, net/http does once the connection is idle, and a request that
+// follows within microseconds may be sooner: the test waits for the end.
 func TestAnAnswerThatNobodyAskedForAnswersNothing(t *testing.T) {
 	eachSDK(t, func(t *testing.T, d *driver) {
 		t.Helper()
+		ended := make(chan struct{}, 1)
 		s := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
 			conn, buffered, err := w.(http.Hijacker).Hijack()
 			if err != nil {
 				return
 			}
-			defer conn.Close()
+			defer func() {
+				_ = conn.Close()
+				ended <- struct{}{}
+			}()
 			for { // as the server of a connection
 				id := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 				for _, one := range []string{id, "usr_unasked"} {
@@ -36,6 +43,11 @@ func TestAnAnswerThatNobodyAskedForAnswersNothing(t *testing.T) {
 			id := fmt.Sprintf("usr_%d", i)
 			if out := d.must("c", "users.get", command{"path": []string{id}}); field[string](t, out.Value, "id") != id {
 				t.Errorf("%s was asked for, %s came", id, out.Value)
+			}
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the connection goes on")
 			}
 		}
 	})
