@@ -163,7 +163,9 @@ func (s Stream) Client() id.Client {
 	if s.Shared() {
 		return ""
 	}
-	return id.Client(strings.SplitN(string(s)+"-", "-", 3)[1])
+	_, rest, _ := strings.Cut(string(s), "-")
+	client, _, _ := strings.Cut(rest, "-")
+	return id.Client(client)
 }
 
 func name(parts ...string) Stream { return Stream(strings.Join(parts, "-")) }

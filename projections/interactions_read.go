@@ -74,11 +74,11 @@ JOIN users u ON u.client = p.client AND u.id = p.item`
 )
 
 var (
-	standingsOf     = standing(`users u`+popularityOfUser, `u.id = ANY($4)`)
-	newestStanding  = standing(`users u`+popularityOfUser, `u.id <> $2 ORDER BY u.created_position DESC LIMIT $4`)
-	newestInLayer   = standing(grantedUsers, `u.id <> $2 AND c.client = $1 AND c.layer = $5 AND c.granted ORDER BY c.changed DESC LIMIT $4`)
-	popularStanding = standing(mostPopular, `u.id <> $2 AND `+inLayer+` ORDER BY p.rate DESC, p.item LIMIT $5`)
-	seldomStanding  = standing(drawn+popularityOfUser, `u.id <> $2 AND coalesce(p.impressions, 0) < $7 AND `+inLayer+
+	standingsOf          = standing(`users u`+popularityOfUser, `u.id = ANY($4)`)
+	newestStanding       = standing(`users u`+popularityOfUser, `u.id <> $2 ORDER BY u.created_position DESC LIMIT $4`)
+	newestInLayer        = standing(grantedUsers, `u.id <> $2 AND c.client = $1 AND c.layer = $5 AND c.granted ORDER BY c.changed DESC LIMIT $4`)
+	popularStanding      = standing(mostPopular, `u.id <> $2 AND `+inLayer+` ORDER BY p.rate DESC, p.item LIMIT $5`)
+	underexposedStanding = standing(drawn+popularityOfUser, `u.id <> $2 AND coalesce(p.impressions, 0) < $7 AND `+inLayer+
 		` ORDER BY coalesce(p.impressions, 0), md5(u.id || $5)`)
 )
 
@@ -106,17 +106,17 @@ func (m Interactions) Popular(ctx context.Context, client id.Client, eventual bo
 	return m.standings(ctx, client, eventual, popularStanding, string(of), now, string(within.Layer), limit)
 }
 
-// Shown fewer than seldomShown times a user is seldom shown; drawnEach users are looked at.
+// A user is underexposed with fewer impressions than exposed; drawnEach users are looked at.
 const (
-	seldomShown = 50
-	drawnEach   = 100
+	exposed   = 50
+	drawnEach = 100
 )
 
-// Seldom draws users who have seldom been shown to anybody, from an id on, those first who were shown least. Within a
+// Underexposed draws users who have seldom been shown to anybody, from an id on, those first who were shown least. Within a
 // layer they are those of the drawn who grant it.
 // Faults: building, overloaded, quarantined, stale.
-func (m Interactions) Seldom(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, within event.Within, from id.User) ([]Standing, error) {
-	return m.standings(ctx, client, eventual, seldomStanding, string(of), now, string(within.Layer), string(from), drawnEach, seldomShown)
+func (m Interactions) Underexposed(ctx context.Context, client id.Client, eventual bool, of id.User, now time.Time, within event.Within, from id.User) ([]Standing, error) {
+	return m.standings(ctx, client, eventual, underexposedStanding, string(of), now, string(within.Layer), string(from), drawnEach, exposed)
 }
 
 func (m Interactions) standings(ctx context.Context, client id.Client, eventual bool, sql string, args ...any) ([]Standing, error) {

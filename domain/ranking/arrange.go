@@ -11,8 +11,8 @@ const (
 	CampaignEvery = 5
 	// exploreEvery is the slots of which one explores: 5 %.
 	exploreEvery = 20
-	// SeldomEvery is the slots of which one holds somebody who has seldom been shown.
-	SeldomEvery = 20
+	// UnderexposedEvery is the slots of which one holds somebody who has seldom been shown.
+	UnderexposedEvery = 20
 )
 
 // Candidate is somebody or something that could be shown.
@@ -25,12 +25,12 @@ type Candidate struct {
 
 // Input is what an order is made of.
 type Input struct {
-	Matches   []Candidate // users who are alike
-	Alike     Alike       // of two matches
-	Fill      []Candidate // what comes after them, in its order
-	Seldom    []Candidate // who have seldom been shown, in their order
-	Campaigns []Candidate
-	Seed      Seed
+	Matches      []Candidate // users who are alike
+	Alike        Alike       // of two matches
+	Fill         []Candidate // what comes after them, in its order
+	Underexposed []Candidate // who have seldom been shown, in their order
+	Campaigns    []Candidate
+	Seed         Seed
 }
 
 // Kind says which list of the input a slot was filled from.
@@ -40,7 +40,7 @@ type Kind int
 const (
 	Match Kind = iota
 	Fill
-	Seldom
+	Underexposed
 	Campaign
 )
 
@@ -68,8 +68,8 @@ func Arrange(in Input) []Slot {
 	}
 	campaigns := takingPart(in.Campaigns, chance)
 
-	order := make([]Slot, 0, len(people)+len(in.Seldom)+len(campaigns))
-	explore, seldom, due := 0, 0, 0
+	order := make([]Slot, 0, len(people)+len(in.Underexposed)+len(campaigns))
+	explore, underexposed, due := 0, 0, 0
 	for {
 		at := len(order)
 		campaign := at%CampaignEvery == CampaignEvery-1 && len(campaigns) > 0
@@ -79,12 +79,12 @@ func Arrange(in Input) []Slot {
 		if at%exploreEvery == 0 {
 			explore = at + 1 + chance.below(exploreEvery-1)
 		}
-		if at%SeldomEvery == 0 {
-			due = at + 1 + chance.below(SeldomEvery-2) // the next one, where a campaign stands there
+		if at%UnderexposedEvery == 0 {
+			due = at + 1 + chance.below(UnderexposedEvery-2) // the next one, where a campaign stands there
 		}
-		if due > 0 && at >= due && at != explore && !campaign && seldom < len(in.Seldom) {
-			order = append(order, Slot{Kind: Seldom, Index: seldom})
-			seldom, due = seldom+1, 0
+		if due > 0 && at >= due && at != explore && !campaign && underexposed < len(in.Underexposed) {
+			order = append(order, Slot{Kind: Underexposed, Index: underexposed})
+			underexposed, due = underexposed+1, 0
 			continue
 		}
 		from := &people
@@ -119,8 +119,8 @@ func (in Input) candidate(s Slot) Candidate {
 		return in.Campaigns[s.Index]
 	case Fill:
 		return in.Fill[s.Index]
-	case Seldom:
-		return in.Seldom[s.Index]
+	case Underexposed:
+		return in.Underexposed[s.Index]
 	default:
 		return in.Matches[s.Index]
 	}

@@ -211,10 +211,10 @@ func TestOneSlotInTwentyHoldsWhoHasSeldomBeenShown(t *testing.T) {
 	eachInput(t, func(t *testing.T, in Input) {
 		t.Helper()
 		without := Arrange(in)
-		in.Seldom = make([]Candidate, 5)
+		in.Underexposed = make([]Candidate, 5)
 		next := 0
 		for i, s := range Arrange(in) {
-			if s.Kind != Seldom {
+			if s.Kind != Underexposed {
 				continue
 			}
 			if s.Index != next || i%20 == 0 || i/20 < next || s.Explore {

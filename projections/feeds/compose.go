@@ -51,12 +51,12 @@ func (f *Feeds) Next(ctx context.Context, r Request, at Place) (Page, error) {
 
 // composition is a feed in the making.
 type composition struct {
-	input     ranking.Input
-	matches   []item // as in the input
-	fill      []item
-	seldom    []item
-	campaigns []item
-	cold      bool
+	input        ranking.Input
+	matches      []item // as in the input
+	fill         []item
+	underexposed []item // who have seldom been shown
+	campaigns    []item
+	cold         bool
 }
 
 // there are the users who are in it.
@@ -96,7 +96,7 @@ func (f *Feeds) compose(ctx context.Context, r Request, snapshot Snapshot) ([]it
 	if err := f.fill(ctx, r, &c, now); err != nil {
 		return nil, err
 	}
-	if err := f.seldom(ctx, r, &c, now); err != nil {
+	if err := f.underexposed(ctx, r, &c, now); err != nil {
 		return nil, err
 	}
 	if err := f.campaigns(ctx, r, &c, now, hidden); err != nil {
@@ -231,31 +231,32 @@ func (f *Feeds) fill(ctx context.Context, r Request, c *composition, now time.Ti
 	return nil
 }
 
-// seldom puts users who have seldom been shown in place of the last of a feed that is full: so
-// those are seen, too, who are nobody's match, and not new any more.
-func (f *Feeds) seldom(ctx context.Context, r Request, c *composition, now time.Time) error {
+// underexposed puts users who have seldom been shown in place of the last of a feed that is full:
+// so those are seen, too, who are nobody's match, and not new any more.
+func (f *Feeds) underexposed(ctx context.Context, r Request, c *composition, now time.Time) error {
 	if len(c.matches)+len(c.fill) < r.depth() {
 		return nil // everybody is there
 	}
-	found, err := f.Interactions.Seldom(ctx, r.Client, r.Eventual, r.User, now, r.Within, id.From[id.User](c.input.Seed))
-	if err == nil {
-		found, err = f.named(ctx, r, found)
+	found, err := f.Interactions.Underexposed(ctx, r.Client, r.Eventual, r.User, now, r.Within, id.From[id.User](c.input.Seed))
+	if err != nil {
+		return err
+	}
+	if found, err = f.named(ctx, r, found); err != nil {
+		return err
 	}
 	there, reason := c.there(), ReasonExplore
 	if c.cold {
 		reason = ReasonNewUser
 	}
-	for _, s := range found {
-		if there[string(s.User)] || len(c.seldom) == r.depth()/ranking.SeldomEvery {
-			continue
-		}
+	found = slices.DeleteFunc(found, func(s projections.Standing) bool { return there[string(s.User)] })
+	for _, s := range found[:min(len(found), r.depth()/ranking.UnderexposedEvery)] {
 		score := ranking.ClickScore(s.Response, 1, s.Unanswered, now.Sub(s.UpdatedAt))
-		c.seldom = append(c.seldom, item{kind: Newest, reason: reason, id: string(s.User), score: score})
-		c.input.Seldom = append(c.input.Seldom, ranking.Candidate{Score: score, Response: s.Response})
+		c.underexposed = append(c.underexposed, item{kind: Newest, reason: reason, id: string(s.User), score: score})
+		c.input.Underexposed = append(c.input.Underexposed, ranking.Candidate{Score: score, Response: s.Response})
 	}
-	most := max(0, len(c.fill)-len(c.seldom))
-	c.fill, c.input.Fill = c.fill[:most], c.input.Fill[:most]
-	return err
+	left := len(c.fill) - len(c.underexposed) // some are: matches are half of the depth at most
+	c.fill, c.input.Fill = c.fill[:left], c.input.Fill[:left]
+	return nil
 }
 
 // named keeps those whom the filter names.
@@ -301,8 +302,8 @@ func (c *composition) arrange() []item {
 			items[i] = c.matches[slot.Index]
 		case ranking.Fill:
 			items[i] = c.fill[slot.Index]
-		case ranking.Seldom:
-			items[i] = c.seldom[slot.Index]
+		case ranking.Underexposed:
+			items[i] = c.underexposed[slot.Index]
 		case ranking.Campaign:
 			items[i] = c.campaigns[slot.Index]
 		}

@@ -423,6 +423,9 @@ func TestWhoHasSeldomBeenShownIsShown(t *testing.T) {
 			t.Errorf("%d of %d places go to them", of, len(page.Items))
 		}
 	}
+	if all := c.whole(Request{Client: c.Acme, User: users[0], Limit: 20}); len(all) > 200 {
+		t.Errorf("a feed has %d places", len(all))
+	}
 	if len(seen) != 9 || seen[often] {
 		t.Errorf("%d of 9 who have seldom been shown are shown, who has often been shown: %t", len(seen), seen[often])
 	}
