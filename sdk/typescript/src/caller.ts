@@ -181,38 +181,42 @@ export class Caller {
     const timeout = options.timeoutMs ?? this.#s.timeoutMs ?? (r.lines === undefined ? 60_000 : streamTimeout);
     if (!(timeout > 0)) throw new TimeoutError("the call had no time");
     const deadline = performance.now() + timeout;
-    const over = r.over ?? timeOf(timeout);
+    const { over, stop } = r.over ? { over: r.over, stop: () => undefined } : timeOf(timeout);
     const ends = options.signal ? AbortSignal.any([over, options.signal]) : over;
     const again = r.lines === undefined || typeof r.lines === "string" || r.lines instanceof Uint8Array || Array.isArray(r.lines);
     const repeatable = isRepeatable(r, options);
     let lost = false;
     let renewed = false;
     let retries = 0;
-    for (let attempts = 1; ; attempts++) {
-      let used: Token | undefined;
-      let fault: unknown;
-      try {
-        if (!r.open) used = await this.#waitForToken(ends, r.persists === true);
-        return await this.#attempt(r, headers, used, attempts, options, ends, read);
-      } catch (e) {
-        fault = e;
+    try {
+      for (let attempts = 1; ; attempts++) {
+        let used: Token | undefined;
+        let fault: unknown;
+        try {
+          if (!r.open) used = await this.#waitForToken(ends, r.persists === true);
+          return await this.#attempt(r, headers, used, attempts, options, ends, read);
+        } catch (e) {
+          fault = e;
+        }
+        if (lost && r.method === "DELETE" && isGone(fault)) return undefined as T; // the one before has done it
+        lost ||= isLost(fault);
+        const doubt = isLost(fault) && !repeatable ? "; it may have taken effect" : "";
+        if (fault instanceof KindredError) Object.assign(fault, { attempts, message: fault.message + doubt });
+        options.signal?.throwIfAborted();
+        if (over.aborted) throw Object.assign(new TimeoutError(`the call took too long${doubt}`, { cause: fault }), { attempts });
+        if (fault instanceof Final) throw fault.fault;
+        if (fault instanceof RefusedError && fault.status === 401 && !r.open && !renewed && used && !used.fixed) {
+          renewed = true;
+          if (this.#current === used) this.#current = undefined;
+          if (again) continue;
+        }
+        const pause = pauseBefore(fault, retries, repeatable);
+        if (pause === undefined || (retries >= this.#s.maxRetries && !r.persists) || !again || performance.now() + pause > deadline) throw fault;
+        retries++;
+        await sleep(pause, ends);
       }
-      if (lost && r.method === "DELETE" && isGone(fault)) return undefined as T; // the one before has done it
-      lost ||= isLost(fault);
-      const doubt = isLost(fault) && !repeatable ? "; it may have taken effect" : "";
-      if (fault instanceof KindredError) Object.assign(fault, { attempts, message: fault.message + doubt });
-      options.signal?.throwIfAborted();
-      if (over.aborted) throw Object.assign(new TimeoutError(`the call took too long${doubt}`, { cause: fault }), { attempts });
-      if (fault instanceof Final) throw fault.fault;
-      if (fault instanceof RefusedError && fault.status === 401 && !r.open && !renewed && used && !used.fixed) {
-        renewed = true;
-        if (this.#current === used) this.#current = undefined;
-        if (again) continue;
-      }
-      const pause = pauseBefore(fault, retries, repeatable);
-      if (pause === undefined || (retries >= this.#s.maxRetries && !r.persists) || !again || performance.now() + pause > deadline) throw fault;
-      retries++;
-      await sleep(pause, ends);
+    } finally {
+      stop();
     }
   }
 
@@ -437,7 +441,7 @@ export function dataOf<T>(page: { data: T[] }): T[] {
 export async function* exported(c: Caller, r: Request, options: CallOptions = {}): AsyncGenerator<string, void, undefined> {
   const { own, untie } = tied(options.signal);
   const timeoutMs = options.timeoutMs ?? c.timeoutMs ?? streamTimeout;
-  const over = timeOf(timeoutMs); // held while lines come: what AbortSignal.any makes of it does not hold it
+  const { over, stop } = timeOf(timeoutMs);
   try {
     const accept = r.accept ?? "application/x-ndjson";
     const read = async (response: Response, watch: (on: boolean) => void) => {
@@ -453,6 +457,7 @@ export async function* exported(c: Caller, r: Request, options: CallOptions = {}
     if (e instanceof ConnectionError && over.aborted) throw new TimeoutError("the call took too long", { cause: e });
     throw e;
   } finally {
+    stop();
     untie();
     own.abort();
   }
@@ -719,9 +724,12 @@ function audience(text: string): string {
   }
 }
 
-/** Aborts when a call has had its time. */
-function timeOf(ms: number): AbortSignal {
-  return AbortSignal.timeout(Math.min(Math.max(0, Math.ceil(ms) || 0), longestTimer));
+/** Aborts when a call has had its time, unless it is stopped first: Node holds an AbortSignal.timeout until then, 2 kB a call. */
+function timeOf(ms: number): { over: AbortSignal; stop: () => void } {
+  const own = new AbortController();
+  const timer: unknown = setTimeout(() => own.abort(), Math.min(Math.max(0, Math.ceil(ms) || 0), longestTimer));
+  (timer as { unref?: () => void }).unref?.(); // no process of Node's waits for it
+  return { over: own.signal, stop: () => clearTimeout(timer as ReturnType<typeof setTimeout>) };
 }
 
 function unlessAborted<T>(work: Promise<T>, ends: AbortSignal): Promise<T> {

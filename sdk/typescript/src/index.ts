@@ -47,8 +47,10 @@ export class Kindred extends Resources {
     if (inBrowser()) throw new UsageError("keys and tokens are for servers: whoever opens this page would have them");
     if (/[^!-~]/.test(key + token + session)) throw new UsageError("the API key, token or session has a space, a line break or a character that is not ASCII in it");
     if (options.sandbox && !session) throw new UsageError("sandbox goes with a session: a key or token is of one client");
+    const base = baseOf(options.baseUrl ?? env["KINDRED_URL"] ?? "");
+    if (!options.fetch && isProxied(new URL(base))) throw new UsageError("a proxy of the environment would get the key in the clear: name the host of the baseUrl in NO_PROXY");
     const caller = new Caller({
-      base: baseOf(options.baseUrl ?? env["KINDRED_URL"] ?? ""),
+      base,
       key,
       session,
       sandbox: options.sandbox ?? "",
@@ -85,6 +87,17 @@ export class Kindred extends Resources {
 function inBrowser(): boolean {
   const g = globalThis as { window?: unknown; document?: unknown; navigator?: { userAgent?: string } };
   return (g.window !== undefined && g.document !== undefined) || g.navigator?.userAgent?.startsWith("Mozilla/") === true;
+}
+
+/** Whether fetch hands what goes over http to a proxy of the environment: Bun's and Deno's do, and Node's where it is told to. */
+function isProxied(base: URL): boolean {
+  const g = globalThis as { Bun?: unknown; Deno?: unknown; process?: { env?: Record<string, string | undefined>; execArgv?: string[] } };
+  if (base.protocol !== "http:") return false;
+  const env = g.process?.env ?? {};
+  const told = env["NODE_USE_ENV_PROXY"] === "1" || `${env["NODE_OPTIONS"]} ${g.process?.execArgv?.join(" ")}`.includes("--use-env-proxy");
+  if (!(g.Bun || g.Deno || told) || !(env["http_proxy"] || env["HTTP_PROXY"])) return false;
+  const spared = (env["no_proxy"] ?? env["NO_PROXY"] ?? "").split(/[\s,]+/);
+  return !["*", base.host, base.hostname].some((one) => spared.includes(one));
 }
 
 function baseOf(text: string): string {
