@@ -72,7 +72,7 @@ type kept struct {
 	state *State
 	err   error
 
-	over     bool // somebody else has its place: it goes once nobody reads
+	over     bool // it goes once nobody reads
 	readers  int
 	lastRead time.Time
 	progress projector.Rebuilding
@@ -201,9 +201,28 @@ func (k *kept) idle() bool { return k.state != nil && k.readers == 0 }
 
 // drop ends a state that has no readers. The lock is held.
 func (t *Traveller) drop(k *kept) {
+	t.hide(k)
+	select {
+	case <-k.leave:
+	default:
+		close(k.leave)
+	}
+}
+
+// hide has a state built anew for whoever comes from now on. The lock is held.
+func (t *Traveller) hide(k *kept) {
 	if t.states[k.moment] == k {
 		delete(t.states, k.moment)
-		close(k.leave)
+	}
+}
+
+// end has a state go once nobody reads it.
+func (t *Traveller) end(k *kept) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hide(k)
+	if k.over = true; k.idle() { // else its last reader drops it
+		t.drop(k)
 	}
 }
 
@@ -261,13 +280,7 @@ func (t *Traveller) holder(k *kept) *semaphore.Holder {
 			}
 			return semaphore.Idle + t.Now().Sub(k.lastRead).Seconds()
 		},
-		End: func() {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			if k.over = true; k.idle() { // else a reader has come meanwhile
-				t.drop(k)
-			}
-		},
+		End: func() { t.end(k) },
 	}
 }
 
@@ -287,13 +300,17 @@ func (t *Traveller) keep(ctx context.Context, k *kept) {
 		switch {
 		case errors.Is(err, projector.ErrBusy):
 			k.err = tooBusy()
-		case errors.Is(err, projector.ErrLost): // this process, or Postgres, stood still for longer than a lease lasts
-			k.err = fault.New(fault.Unavailable, "building", "This state has to be built anew. Ask again.").After(time.Second)
+		case errors.Is(err, projector.ErrLost), ctx.Err() != nil: // this process, or Postgres, stood still for longer than a lease lasts, or ends
+			k.err = toBuildAnew()
 		}
 		close(k.ready)
 	} else if err != nil && ctx.Err() == nil {
 		t.Logger.WarnContext(ctx, "state of the past not dropped in order", "client", k.client, "error", err)
 	}
+}
+
+func toBuildAnew() *fault.Fault {
+	return fault.New(fault.Unavailable, "building", "This state has to be built anew. Ask again.").After(time.Second)
 }
 
 func (t *Traveller) hold(ctx context.Context, k *kept) (err error) {
@@ -311,6 +328,8 @@ func (t *Traveller) hold(ctx context.Context, k *kept) (err error) {
 		select {
 		case <-k.leave:
 		case <-ctx.Done():
+			t.end(k)
+			<-k.leave // its connection stays for those who read
 		}
 		return nil
 	})

@@ -185,6 +185,46 @@ func TestAStateWhoseLeaseWasLostIsBuiltAnew(t *testing.T) {
 	})
 }
 
+// Its connection stays for who reads it, and nobody else comes to it, however long its
+// tables take to be dropped.
+func TestAStateWhoseLeaseIsLostAsItIsReadGoesWithItsLastReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traveller := New(Sources{Runner: &projector.Runner{}, Now: time.Now})
+		leased, lose := context.WithCancel(t.Context())
+		read, dropped := make(chan struct{}), make(chan struct{})
+		traveller.build = func(_ context.Context, _ id.Client, _ int64, _ func(projector.Rebuilding), work func(context.Context, *State) error) error {
+			err := work(leased, &State{})
+			close(read)
+			<-dropped
+			return err
+		}
+		var building sync.WaitGroup
+		building.Go(func() { traveller.keep(t.Context(), <-traveller.begin) })
+		m := moment{"cli_acme", 1}
+		if err := visit(t.Context(), traveller, m); err != nil {
+			t.Fatal(err)
+		}
+		_, done, err := traveller.Visit(m.client, m.size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lose()
+		synctest.Wait()
+		select {
+		case <-read:
+			t.Error("its connection is closed while it is read")
+		default:
+		}
+		done()
+		<-read
+		if _, _, err := traveller.Visit(m.client, m.size); !fault.Is(err, "building") || len(traveller.begin) != 1 {
+			t.Errorf("who comes after that gets %v", err)
+		}
+		close(dropped)
+		building.Wait()
+	})
+}
+
 // Operators count them: where the server allows no more, requests of all clients fail.
 func TestStatesHaveNoMoreConnectionsThanAreCounted(t *testing.T) {
 	t.Parallel()
