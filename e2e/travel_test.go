@@ -235,6 +235,39 @@ func TestThrowAwayTablesGoWithThoseWhoReadThem(t *testing.T) {
 	}
 }
 
+// Where one backend is killed, Postgres ends all connections and empties the tables that it keeps no
+// log of, in less time than a lease lasts. Here the test does.
+func TestAStateThatACrashOfPostgresEmptiedIsBuiltAnew(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	a := s.signUp()
+	for i := range 3 {
+		a.createUser(fmt.Sprint("person ", i), map[string]any{})
+	}
+	path := a.under(fmt.Sprintf("/history/state?kind=users&at=%d", a.size()-1))
+	shown := func() (got answer) {
+		testkit.Eventually(t, "the state is shown", func() bool {
+			got = a.get(path)
+			return got.Status == http.StatusOK
+		})
+		return got
+	}
+	before := shown()
+	f := openApp(t, s.Config)
+	if _, err := f.Pool.Exec(t.Context(), `
+DO $$ DECLARE name text; BEGIN
+	FOR name IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname LIKE 'scratch%' LOOP
+		EXECUTE 'TRUNCATE ' || name;
+	END LOOP;
+	PERFORM pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
+END $$`); err != nil {
+		t.Fatal(err)
+	}
+	if after := shown(); string(after.Body) != string(before.Body) {
+		t.Errorf("shown before %s, and after %s", before.Body, after.Body)
+	}
+}
+
 // One user can be asked for alone, as the user was.
 func TestAUserIsShownAsTheUserWas(t *testing.T) {
 	t.Parallel()

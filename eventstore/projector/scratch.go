@@ -32,9 +32,11 @@ func scratchPlace(n int) string { return fmt.Sprintf("scratch_%d", n) }
 func (l lease) scratchSchema() string { return fmt.Sprintf("%s_%d", l.name, l.epoch) }
 
 // The tables fill once and go, so they need no log of the server's; whether a
-// client is quarantined in the live models does not matter in these.
+// client is quarantined in the live models does not matter in these. A crash of
+// the server empties them, under whatever lease, and whole with them.
 var scratchTables = `
-CREATE TABLE quarantine (LIKE public.quarantine);` + eachTable(`ALTER TABLE %I SET UNLOGGED`, `true`)
+CREATE TABLE quarantine (LIKE public.quarantine);
+CREATE TABLE whole AS SELECT;` + eachTable(`ALTER TABLE %I SET UNLOGGED`, `true`)
 
 // Scratch makes the empty tables of read models in a throw-away schema, and runs
 // work with its name. The schema is dropped after; where that takes long, and after the death
@@ -91,6 +93,13 @@ func (r *Runner) dropScratch(ctx context.Context, schema string, within time.Dur
 		return fmt.Errorf("drop throw-away tables: %w", err)
 	}
 	return nil
+}
+
+// ScratchWhole says whether the throw-away tables that conn finds hold what was written
+// into them. They do as long as conn lasts: a crash of the server ends it.
+func ScratchWhole(ctx context.Context, conn *pgx.Conn) (whole bool, err error) {
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM whole)`).Scan(&whole)
+	return whole, err
 }
 
 const selectScratches = `SELECT nspname::text FROM pg_namespace WHERE nspname LIKE 'scratch\_%'`

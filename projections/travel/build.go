@@ -64,7 +64,9 @@ func (s Sources) Build(ctx context.Context, client id.Client, size int64, report
 	work func(context.Context, *State) error,
 ) error {
 	err := s.Runner.Scratch(ctx, models(), func(ctx context.Context, schema string) error {
-		pool, err := within(ctx, s.History.Pool, schema)
+		ctx, lose := context.WithCancel(ctx)
+		defer lose()
+		pool, err := within(ctx, s.History.Pool, schema, lose)
 		if err != nil {
 			return err
 		}
@@ -83,14 +85,23 @@ func (s Sources) Build(ctx context.Context, client id.Client, size int64, report
 	return nil
 }
 
-// within opens a connection that finds the tables of a schema first.
-func within(ctx context.Context, like *pgxpool.Pool, schema string) (*pgxpool.Pool, error) {
+// within opens a connection that finds the tables of a schema first. Where a crash of the server has emptied
+// them, it is not opened, and lose is called.
+func within(ctx context.Context, like *pgxpool.Pool, schema string, lose func()) (*pgxpool.Pool, error) {
 	config := like.Config()
 	config.MaxConns, config.MinConns = 1, 0
 	postgres.Set(config.ConnConfig, postgres.Settings{
 		"search_path":        pgx.Identifier{schema}.Sanitize() + ", public",
 		"synchronous_commit": "off",
 	})
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		whole, err := projector.ScratchWhole(ctx, conn)
+		if err == nil && !whole {
+			lose()
+			err = toBuildAnew()
+		}
+		return err
+	}
 	return pgxpool.NewWithConfig(ctx, config)
 }
 

@@ -230,7 +230,7 @@ func TestStatesHaveNoMoreConnectionsThanAreCounted(t *testing.T) {
 	t.Parallel()
 	like := testkit.Must(pgxpool.New(t.Context(), "postgres://127.0.0.1:1/nowhere"))(t)
 	t.Cleanup(like.Close)
-	pool := testkit.Must(within(t.Context(), like, "scratch_0_1"))(t)
+	pool := testkit.Must(within(t.Context(), like, "scratch_0_1", nil))(t)
 	t.Cleanup(pool.Close)
 	if most := atOnce * pool.Config().MaxConns; most > Conns {
 		t.Errorf("%d states have %d connections, and %d are counted", atOnce, most, Conns)
