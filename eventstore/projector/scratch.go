@@ -40,14 +40,11 @@ CREATE TABLE whole AS SELECT;` + eachTable(`ALTER TABLE %I SET UNLOGGED`, `true`
 
 // Scratch makes the empty tables of read models in a throw-away schema, and runs
 // work with its name. The schema is dropped after; where that takes long, and after the death
-// of this process, by the next call of Scratch or SweepScratches. The context of
+// of this process, by the next call of SweepScratches. The context of
 // work ends with the lease that keeps the schema from those. It fails
 // with ErrBusy where there are too many already, and with ErrLost where the lease ended
 // before work.
 func (r *Runner) Scratch(ctx context.Context, models []ReadModel, work func(ctx context.Context, schema string) error) error {
-	if err := r.SweepScratches(ctx); err != nil {
-		return err
-	}
 	for range scratchTries {
 		for n := range maxScratches {
 			l, got, err := r.acquire(ctx, scratchPlace(n))
@@ -104,13 +101,15 @@ func ScratchWhole(ctx context.Context, conn *pgx.Conn) (whole bool, err error) {
 
 const selectScratches = `SELECT nspname::text FROM pg_namespace WHERE nspname LIKE 'scratch\_%'`
 
-// SweepScratches drops the throw-away schemas of processes that have died.
+// SweepScratches drops the throw-away schemas of processes that have died. One that cannot go yet,
+// as while a dump reads it, is left for the next time, and so delays it by sweepTimeout.
 func (r *Runner) SweepScratches(ctx context.Context) error {
 	rows, _ := r.Pool.Query(ctx, selectScratches) // what it fails with, its rows end with
 	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("list throw-away tables: %w", err)
 	}
+	var failed []error
 	for _, name := range left {
 		l, got, err := r.acquire(ctx, name[:strings.LastIndexByte(name, '_')])
 		if err != nil {
@@ -120,10 +119,10 @@ func (r *Runner) SweepScratches(ctx context.Context) error {
 			continue // it is in use
 		}
 		if err := r.hold(ctx, l, func(ctx context.Context) error { return r.dropScratch(ctx, name, sweepTimeout) }); err != nil {
-			return err
+			failed = append(failed, err)
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // Fold applies records to the tables of a projection that the search path of

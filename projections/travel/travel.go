@@ -241,17 +241,27 @@ func (t *Traveller) exit(k *kept) {
 func (t *Traveller) Run(ctx context.Context) {
 	var building sync.WaitGroup
 	defer building.Wait()
-	sweep := time.NewTicker(sweepEvery)
-	defer sweep.Stop()
-	t.sweep(ctx)
+	building.Go(func() { t.sweepOften(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case k := <-t.begin:
 			building.Go(func() { t.keep(ctx, k) })
-		case <-sweep.C:
-			t.sweep(ctx)
+		}
+	}
+}
+
+// sweepOften sweeps beside what is built: a sweep may take long.
+func (t *Traveller) sweepOften(ctx context.Context) {
+	again := time.NewTicker(sweepEvery)
+	defer again.Stop()
+	for {
+		t.sweep(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
 		}
 	}
 }
