@@ -254,6 +254,11 @@ func TestAStateThatACrashOfPostgresEmptiedIsBuiltAnew(t *testing.T) {
 	}
 	before := shown()
 	f := openApp(t, s.Config)
+	var logged []string
+	if err := f.Pool.QueryRow(t.Context(), `SELECT array_agg(oid::regclass::text) FROM pg_class
+		WHERE relkind = 'r' AND relpersistence = 'p' AND relnamespace::regnamespace::text LIKE 'scratch%'`).Scan(&logged); err != nil || len(logged) > 0 {
+		t.Errorf("these are logged: %v %v", logged, err)
+	}
 	if _, err := f.Pool.Exec(t.Context(), `
 DO $$ DECLARE name text; BEGIN
 	FOR name IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname LIKE 'scratch%' LOOP

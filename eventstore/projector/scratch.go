@@ -34,9 +34,12 @@ func (l lease) scratchSchema() string { return fmt.Sprintf("%s_%d", l.name, l.ep
 // The tables fill once and go, so they need no log of the server's; whether a
 // client is quarantined in the live models does not matter in these. A crash of
 // the server empties them, under whatever lease, and whole with them.
-var scratchTables = `
-CREATE TABLE quarantine (LIKE public.quarantine);
-CREATE TABLE whole AS SELECT;` + eachTable(`ALTER TABLE %I SET UNLOGGED`, `true`)
+const scratchTables = `
+CREATE UNLOGGED TABLE quarantine (LIKE public.quarantine);
+CREATE UNLOGGED TABLE whole AS SELECT`
+
+// unlogged: a table that is made so is made once. ALTER TABLE SET UNLOGGED writes it and its indexes anew.
+var unlogged = strings.NewReplacer("CREATE TABLE ", "CREATE UNLOGGED TABLE ")
 
 // Scratch makes the empty tables of read models in a throw-away schema, and runs
 // work with its name. The schema is dropped after; where that takes long, and after the death
@@ -69,7 +72,7 @@ func (r *Runner) scratch(ctx context.Context, schema string, models []ReadModel,
 			`SET LOCAL search_path TO ` + quote(schema) + `, public`,
 		}
 		for _, m := range models {
-			statements = append(statements, m.Schema(), OptionsOf(m).Key.DDL)
+			statements = append(statements, unlogged.Replace(m.Schema()), OptionsOf(m).Key.DDL)
 		}
 		return execAll(ctx, tx, append(statements, scratchTables)...)
 	})
