@@ -237,6 +237,38 @@ func TestAPauseEndsAChainThatIsOnItsWay(t *testing.T) {
 	}
 }
 
+// Where each statement takes 60 ms, one for each delivery that goes back took 2.4 s of 3.6 after 2 attempts of 200.
+func TestWhatAChainHasNoTimeForIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t, Config{})
+	client := r.client()
+	var later atomic.Int64
+	rx := newReceiver(t, func(http.ResponseWriter, *http.Request) { later.Store(int64(time.Hour)) })
+	webhook, set := r.controlled(client, rx.URL, event.EndpointControls{Ordered: true})
+	r.apply(set...)
+	r.apply(r.matches(client, 3)...)
+	d := r.replica(Config{})
+	d.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	w := newWorker(d, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	w.outcomes = w.noting(t.Context())
+	w.scheduler.expect(firstAttempt, waiting{Webhook: webhook, Client: client}, w.Now())
+	w.scheduler.quotas(w.Now())
+	chain, read := r.claim(1), w.Now().Add(time.Hour/2)
+	for i := range chain {
+		chain[i].read = read
+	}
+	w.deliverInOrder(t.Context(), w.take(chain))
+	if left := r.count(`SELECT count(*) FROM dispatch_queue`); left != 2 || len(rx.got) != 1 {
+		t.Errorf("%d are left after %d attempts", left, len(rx.got))
+	}
+	for _, c := range chain {
+		if !c.read.Equal(read) {
+			t.Errorf("what goes back was read again at %s", c.read)
+		}
+	}
+}
+
 func TestNoOutcomeIsRefusedWhileTheDatabaseIsSlow(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, Config{FirstAttempts: 2, Retries: 1})

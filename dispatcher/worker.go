@@ -242,17 +242,16 @@ func (w *worker) deliverInOrder(ctx context.Context, chain []claim) {
 		started = w.Now()
 	)
 	for i, c := range chain {
-		if w.Now().Sub(c.read) >= freshFor/2 && !broken {
-			// Where it fails, the attempt itself reads again, and says what is wrong.
-			_ = w.queue.reread(ctx, chain[i:min(i+rereadAtOnce, len(chain))], w.Now())
-			c = chain[i]
-		}
 		o := outcome{claim: c, began: w.Now(), verdict: returned}
-		if !broken && o.began.Sub(started).Abs() < chainFor {
-			o = w.deliver(ctx, c)
-			broken = o.verdict == returned || o.verdict == failed && o.retryIn >= 0
-		} else {
+		if broken || o.began.Sub(started).Abs() >= chainFor {
 			o = w.landed(o)
+		} else {
+			if o.began.Sub(c.read) >= freshFor/2 {
+				// Where it fails, the attempt itself reads again, and says what is wrong.
+				_ = w.queue.reread(ctx, chain[i:min(i+rereadAtOnce, len(chain))], w.Now())
+			}
+			o = w.deliver(ctx, chain[i])
+			broken = o.verdict == returned || o.verdict == failed && o.retryIn >= 0
 		}
 		noting.Go(func() { w.noted(ctx, o) })
 	}
