@@ -346,6 +346,41 @@ func TestSubscriptionsThatWereReadTooLongAgoAreReadTogether(t *testing.T) {
 	}
 }
 
+// A statement that takes longer than what it reads holds good
+// keeps nothing back, or nothing would ever be sent; what it tells counts.
+func TestASlowDatabaseKeepsNoDeliveryBack(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t, Config{})
+	rx := newReceiver(t, nil)
+	w := newWorker(r.Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	client := r.client()
+	webhook, subscribed := r.subscribe(client, rx.URL, "")
+	r.apply(subscribed)
+	r.apply(r.matches(client, 2)...)
+	var reads int
+	read := w.rereads.Answer
+	w.rereads.Answer = func(ctx context.Context, claims []claim) ([]claim, error) {
+		again, err := read(ctx, claims)
+		reads++
+		for i := range again { // that much later
+			again[i].read = again[i].read.Add(-freshFor)
+		}
+		return again, err
+	}
+	claims := r.claim(2)
+	for i := range claims {
+		claims[i].read = w.Now().Add(-freshFor)
+	}
+	if o := w.attempt(t.Context(), claims[0]); o.verdict != delivered || len(rx.got) != 1 || reads != maxRereads {
+		t.Errorf("%s, %d requests, its subscription was read again %d times", o.verdict, len(rx.got), reads)
+	}
+	r.apply(r.recorded(client, event.WebhookPaused{Webhook: webhook}))
+	if o := w.attempt(t.Context(), claims[1]); o.verdict != cancelled || len(rx.got) != 1 {
+		t.Errorf("%s after a pause, %d requests", o.verdict, len(rx.got))
+	}
+}
+
 // Each of a round has what is its own: rows are read one after the other into the same place.
 func TestSubscriptionsThatAreReadTogetherKeepTheirOwnSecretsAndAddresses(t *testing.T) {
 	t.Parallel()
