@@ -3,6 +3,7 @@ package clustering
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -332,6 +333,50 @@ func TestTheLastNumberOfClustersStays(t *testing.T) {
 	for _, keep := range []int{3, 5, 8} {
 		if r := mustFit(t, cloud, Options{Seed: uint64(keep), Keep: keep}); r.K != keep {
 			t.Errorf("of one cloud, where no number is clearly better than %d: %d", keep, r.K)
+		}
+	}
+}
+
+// Four groups are apart, and a fifth comes to stand alone: half of one moves far away, or others
+// come there. Two clusters then have by far the best silhouette: those far away, and all others.
+func TestAGroupFarAwayIsOneClusterMore(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	for seed := range uint64(2) {
+		set := func(far func(i int) bool, n int) Points {
+			random := draws(seed)
+			users := make([]traits.Flat, n)
+			for i := range users {
+				for d, center := range [4][3]float64{{0, 0, 0}, {4, 0, 1}, {0, 4, 2}, {2, 2, 5}}[i%4] {
+					if far(i) {
+						center = 20
+					}
+					users[i].Values = append(users[i].Values, traits.Value{
+						Path: fmt.Sprint("t", d), Kind: traits.Number, Number: center + 0.8*gauss(&random),
+					})
+				}
+			}
+			return encode(users)
+		}
+		older := mustFit(t, set(func(int) bool { return false }, n), Options{Seed: seed})
+		if older.K != 4 {
+			t.Fatalf("seed %d: %d clusters of four groups", seed, older.K)
+		}
+		for what, now := range map[string]Points{
+			"half of a group has moved": set(func(i int) bool { return i%8 == 0 }, n),
+			"others came":               set(func(i int) bool { return i >= n }, n+150),
+		} {
+			if first := mustFit(t, now, Options{Seed: seed + 100}); first.K != 5 {
+				t.Errorf("seed %d, %s: a first run finds %d clusters of five groups", seed, what, first.K)
+			}
+			newer := mustFit(t, now, Options{Seed: seed + 100, Keep: older.K})
+			o := NewOverlap(older.K, newer.K)
+			for i := range n {
+				o[older.Assignments[i]][newer.Assignments[i]]++
+			}
+			if s := o.Succession(); newer.K != 5 || len(s.Retired) > 0 {
+				t.Errorf("seed %d, %s: %d clusters after %d, of which %v are lost", seed, what, newer.K, older.K, s.Retired)
+			}
 		}
 	}
 }
