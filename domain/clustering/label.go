@@ -15,6 +15,7 @@ import (
 // What sets a cluster apart.
 const (
 	leastEffect   = 0.3
+	leastSure     = 3   // standard errors that an effect is off by, too: of 400 traits of chance one is
 	mostEffect    = 1e9 // in which more ends: beside 1e-300 of most, 1e50 of some would be infinite, which JSON has not
 	leastHolders  = 10  // of a level that may be named
 	maxDistinct   = 10  // distinctions that are kept
@@ -76,12 +77,13 @@ func (s *survey) distinctions(cluster int, scales []scale) []Distinction {
 	var found []Distinction
 	for i, t := range s.reader.traits {
 		d := Distinction{Path: t.Path, Type: t.Type}
+		var standardError float64 // of the effect, were the cluster drawn from everybody
 		if numeric(t.Type) {
-			d.byMedian(&s.groups[cluster], i, scales[i])
+			standardError = d.byMedian(&s.groups[cluster], i, scales[i])
 		} else {
-			d.byLevel(&s.groups[cluster], &s.groups[s.Result.K], i)
+			standardError = d.byLevel(&s.groups[cluster], &s.groups[s.Result.K], i)
 		}
-		if math.Abs(d.Effect) >= leastEffect {
+		if math.Abs(d.Effect) >= max(leastEffect, leastSure*standardError) {
 			found = append(found, d)
 		}
 	}
@@ -142,18 +144,19 @@ func measureScale(sorted []float64) scale {
 	return s
 }
 
-func (d *Distinction) byMedian(g *group, trait int, all scale) {
+func (d *Distinction) byMedian(g *group, trait int, all scale) (standardError float64) {
 	known, _ := g.sorted(trait)
 	if len(known) < leastHolders || all.spread == 0 {
-		return
+		return 0
 	}
 	d.Here, d.All = traits.SharedQuantile(known, 0.5), all.median
 	d.Effect = min(max((d.Here-d.All)/all.spread, -mostEffect), mostEffect)
+	return math.Sqrt(math.Pi / 2 / float64(len(known))) // of a median, which is 1.25 times that of a mean
 }
 
 // byLevel finds the level that sets the cluster apart the most; where one
 // and another less do, such as the two of a flag, the one that is held more.
-func (d *Distinction) byLevel(g, all *group, trait int) {
+func (d *Distinction) byLevel(g, all *group, trait int) (standardError float64) {
 	for _, level := range slices.Sorted(maps.Keys(all.held[trait])) {
 		holders, n := g.held[trait][level], all.held[trait][level]
 		share, here := float64(n)/float64(all.users), float64(holders)/float64(g.users)
@@ -165,6 +168,7 @@ func (d *Distinction) byLevel(g, all *group, trait int) {
 			*d = found
 		}
 	}
+	return 1 / math.Sqrt(float64(g.users))
 }
 
 func (d Distinction) before(e Distinction) bool {

@@ -59,6 +59,32 @@ func mustSurvey(t testing.TB, q Question, users []traits.Flat) Surveyed {
 	return testkit.Must(Survey(context.Background(), q, counted(users)))(t)
 }
 
+// Traits that have nothing to do with the clusters are dealt out anew, 50 times.
+func TestChanceSetsNoClusterApart(t *testing.T) {
+	random := draws(8)
+	for _, size := range []int{25, 100, 400} {
+		told, all := 0, 0
+		for range 50 {
+			users := make([]traits.Flat, 4*size)
+			result := Result{K: 4, Centroids: [][]float32{{0}, {1}, {2}, {3}}, Spreads: []float64{1, 1, 1, 1}}
+			for i := range users {
+				users[i] = testkit.Must(traits.Flatten(fmt.Appendf(nil, `{"a": %.3f, "b": %.3f, "c": %d, "d": "l%d", "e": %v}`,
+					gauss(&random), math.Exp(gauss(&random)), random.IntN(100), random.IntN(4), random.IntN(3) == 0)))(t)
+				if random.IntN(8) == 0 {
+					users[i].Values = append(users[i].Values, traits.Value{Path: "rare", Kind: traits.Number, Number: gauss(&random)})
+				}
+				result.Assignments = append(result.Assignments, uint16(i%4))
+			}
+			for _, label := range mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: result}, users).Labels {
+				told, all = told+len(label.Distinctions), all+6
+			}
+		}
+		if told*100 > all {
+			t.Errorf("clusters of %d: %d of %d traits of chance set one apart", size, told, all)
+		}
+	}
+}
+
 func TestASurveySaysWhatSetsClustersApart(t *testing.T) {
 	users := shoppers(t, 1000, draws(1))
 	schema := traits.Infer(named(users), nil)
