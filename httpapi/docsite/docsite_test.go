@@ -108,6 +108,22 @@ func TestAPageWithATableOfManyColumnsIsWide(t *testing.T) {
 	}
 }
 
+func TestNoHeadingSkipsALevelAndEachColumnHasAName(t *testing.T) {
+	t.Parallel()
+	for path, page := range pages(t) {
+		if strings.Contains(page, "<th></th>") {
+			t.Errorf("%s has a column without a name, which a screen reader reads out with each cell", path)
+		}
+		before := byte('0')
+		for _, heading := range regexp.MustCompile(`<h([1-6])\b[^\n]*`).FindAllStringSubmatch(page, -1) {
+			if level := heading[1][0]; level > before+1 {
+				t.Errorf("%s has %s below a heading of level %c", path, heading[0], before)
+			}
+			before = heading[1][0]
+		}
+	}
+}
+
 func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	for path, page := range pages(t) {
