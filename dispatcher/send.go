@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"kindred/eventstore/seal"
@@ -21,8 +22,6 @@ const (
 	// limit: webhooks | answers that are kept | the first {keptAnswer B} of each
 	keptAnswer    = 4 << 10  // bytes of an answer that the delivery log keeps
 	drainedAnswer = 64 << 10 // bytes of an answer that are read, so that the connection can be kept
-	// limit: webhooks | errors that are kept | the first {maxError} bytes of each
-	maxError = 300 // bytes of an error that the delivery log keeps
 
 	// idleConnection is under the 5 s after which common servers close theirs:
 	// a request that meets the closing would count as a failed attempt.
@@ -93,7 +92,7 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 			o.hold = retryAfter(asked, w.Now())
 		}
 		if private { // an answer may repeat the names, which must go with those who are erased
-			o.answer, err = nil, unquoting(err)
+			o.answer = nil
 		}
 		o.err = describe(err, o.status)
 	}
@@ -154,13 +153,7 @@ func (w *worker) current(ctx context.Context, c claim, at time.Time) (claim, [][
 	}
 }
 
-var (
-	errURL = errors.New("the URL cannot be read")
-	// errNowhere says the same of a name that is not there and of one that leads to
-	// a private address: else deliveries would tell which names our own network has.
-	errNowhere  = errors.New("the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows")
-	errNoAnswer = errors.New("the connection ended without a valid answer")
-)
+var errURL = errors.New("the URL cannot be read")
 
 // post makes the request. It returns the status, 0 where there was no answer,
 // the beginning of the answer's body, and its Retry-After.
@@ -202,16 +195,18 @@ func (w *worker) post(ctx context.Context, c claim, at time.Time, secrets [][]by
 	return resp.StatusCode, answer, wait, nil
 }
 
+const noAnswerInTime = "no answer within the time-out"
+
 // describe puts a failure into words for the delivery log; empty is success. A
 // redirect is a failure: it is not followed.
 func describe(err error, status int) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer within the time-out"
+		return noAnswerInTime
 	case errors.Is(err, io.EOF):
 		return "the receiver closed the connection without an answer"
 	case err != nil:
-		return clean(outward(err).Error())
+		return outward(err)
 	case status >= 300 && status < 400:
 		return fmt.Sprintf("answered %d; redirects are not followed", status)
 	case status < 200 || status >= 300:
@@ -220,55 +215,48 @@ func describe(err error, status int) string {
 	return ""
 }
 
-// outward is an error without what it tells of our own network, the addresses of a
-// connection and of name resolution, and of the URL, which is sealed: the name that
-// a certificate should have held.
-func outward(err error) error {
-	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return uncertified(bad.Err)
+// outward says in plain words why there was no answer. Go's own words quote what is for nobody
+// to read: addresses of our network, the host of the URL, which is sealed, and what the
+// receiver has sent, which may repeat its client's ids.
+func outward(err error) string {
+	certificate, uncertain := errors.AsType[*tls.CertificateVerificationError](err)
+	_, unresolved := errors.AsType[*net.DNSError](err)
+	_, unencrypted := errors.AsType[tls.RecordHeaderError](err)
+	_, unconnected := errors.AsType[*net.OpError](err)
+	timed, _ := errors.AsType[net.Error](err)
+	switch {
+	case uncertain:
+		return uncertified(certificate.Err)
+	case errors.Is(err, errURL):
+		return errURL.Error()
+	case unresolved, errors.Is(err, errRefused):
+		// The same of a name that is not there and of one that leads to a private address:
+		// else deliveries would tell which names our own network has.
+		return "the host leads to no public address, nor to one that KINDRED_WEBHOOK_ALLOW_NETWORKS allows"
+	case timed != nil && timed.Timeout():
+		return noAnswerInTime
+	case unencrypted, errors.Is(err, http.ErrSchemeMismatch):
+		return "the receiver does not speak TLS: is the URL to begin with http://?"
+	case strings.HasPrefix(err.Error(), "tls: "), strings.HasPrefix(err.Error(), "remote error: tls: "):
+		return "the receiver and kindred found no TLS that both speak"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused: nothing listens at that port"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "the receiver's network cannot be reached"
+	case unconnected: // ECONNRESET, EPIPE
+		return "the receiver broke the connection off before it answered"
+	default:
+		return "the receiver's answer is not valid HTTP"
 	}
-	if errors.Is(err, errRefused) {
-		return errNowhere
-	}
-	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return errNowhere
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return fmt.Errorf("%s: %w", op.Op, op.Err)
-	}
-	return err
 }
 
-// uncertified says why a certificate is refused. The errors of x509 quote names of hosts.
-func uncertified(err error) error {
+// uncertified says why a certificate is refused.
+func uncertified(err error) string {
 	if _, other := errors.AsType[x509.HostnameError](err); other {
-		return errors.New("the receiver's certificate is for another host")
+		return "the receiver's certificate is for another host"
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
-		return errors.New("the receiver's certificate has expired or is not yet valid")
+		return "the receiver's certificate has expired or is not yet valid"
 	}
-	return errors.New("the receiver's certificate cannot be trusted")
-}
-
-// unquoting is an error that quotes nothing of an answer: the transport does so
-// where one is malformed. What tells of a connection or the time-out stays.
-func unquoting(err error) error {
-	_, unresolved := errors.AsType[*net.DNSError](err)
-	_, unconnected := errors.AsType[*net.OpError](err)
-	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
-	told := unresolved || unconnected || untrusted || noTLS ||
-		errors.Is(err, errURL) || errors.Is(err, errRefused) || errors.Is(err, context.DeadlineExceeded)
-	if err == nil || told {
-		return err
-	}
-	return errNoAnswer
-}
-
-// clean makes a text short and fit for the database.
-func clean(text string) string {
-	if len(text) > maxError {
-		text = text[:maxError]
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(text, ""), "\x00", "")
+	return "the receiver's certificate cannot be trusted"
 }
