@@ -367,8 +367,13 @@ func (c *compiler) truth(e ast.Expr) (value, error) {
 
 // functions are of known values alone: what is missing makes them unknown.
 var functions = map[string]func(known []any) any{
-	operators.Equals:        func(known []any) any { return equal(known[0], known[1]) },
-	operators.NotEquals:     func(known []any) any { return !equal(known[0], known[1]) },
+	operators.Equals: func(known []any) any { return equal(known[0], known[1]) },
+	operators.NotEquals: func(known []any) any {
+		if same, ok := equal(known[0], known[1]).(bool); ok {
+			return !same
+		}
+		return nil
+	},
 	operators.Less:          ordered(orders[operators.Less]),
 	operators.LessEquals:    ordered(orders[operators.LessEquals]),
 	operators.Greater:       ordered(orders[operators.Greater]),

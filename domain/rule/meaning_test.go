@@ -312,21 +312,49 @@ func plainOrder(x, y any) (order int, ok bool) {
 	return 0, false
 }
 
-func plainEqual(x, y any) bool {
+// plainEqual is true, false or nil: what is missing of a list may be anything, and of an object is not there.
+func plainEqual(x, y any) any {
+	if x == nil || y == nil {
+		return nil
+	}
 	if order, ok := plainOrder(x, y); ok {
 		return order == 0
 	}
+	var pairs []any
 	switch x := x.(type) {
-	case nil:
-		return y == nil
 	case []any:
 		y, is := y.([]any)
-		return is && slices.EqualFunc(x, y, plainEqual)
+		if !is || len(x) != len(y) {
+			return false
+		}
+		for i := range x {
+			pairs = append(pairs, plainEqual(x[i], y[i]))
+		}
 	case map[string]any:
 		y, is := y.(map[string]any)
-		return is && maps.EqualFunc(x, y, plainEqual)
+		if !is {
+			return false
+		}
+		gone := func(_ string, v any) bool { return v == nil }
+		x, y = maps.Clone(x), maps.Clone(y)
+		maps.DeleteFunc(x, gone)
+		maps.DeleteFunc(y, gone)
+		if !slices.Equal(slices.Sorted(maps.Keys(x)), slices.Sorted(maps.Keys(y))) {
+			return false
+		}
+		for k := range x {
+			pairs = append(pairs, plainEqual(x[k], y[k]))
+		}
+	default:
+		return false
 	}
-	return false
+	switch {
+	case slices.Contains(pairs, any(false)):
+		return false
+	case slices.Contains(pairs, nil):
+		return nil
+	}
+	return true
 }
 
 func (g meanings) logic(t *rapid.T, depth int) meaning {
@@ -417,7 +445,10 @@ func (g meanings) logic(t *rapid.T, depth int) meaning {
 			case "==":
 				return plainEqual(x, y)
 			case "!=":
-				return !plainEqual(x, y)
+				if same, known := plainEqual(x, y).(bool); known {
+					return !same
+				}
+				return nil
 			}
 			order, ok := plainOrder(x, y)
 			if !ok {
@@ -447,7 +478,13 @@ func (g meanings) logic(t *rapid.T, depth int) meaning {
 			}
 			switch in := in.(type) {
 			case []any:
-				return slices.ContainsFunc(in, func(e any) bool { return plainEqual(x, e) })
+				if slices.ContainsFunc(in, func(e any) bool { return plainEqual(x, e) == true }) {
+					return true
+				}
+				if slices.ContainsFunc(in, func(e any) bool { return e != nil && plainEqual(x, e) == nil }) {
+					return nil
+				}
+				return false
 			case map[string]any:
 				name, is := x.(string)
 				return is && in[name] != nil

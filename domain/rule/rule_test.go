@@ -42,6 +42,41 @@ const someone = `{"plan": "pro", "age": 33, "likes": ["jazz", "go"], "active": t
 	"home": {"lat": 52.52, "lon": 13.40, "city": "Berlin"}, "part": {"city": "Berlin"}, "office": "48.85,2.35", "last_seen": "2026-02-10T08:00:00Z", "born": "1993-05-01",
 	"trial_ends": "2026-03-03", "odd name": 1, "partly": {"some": [null, 1], "null": null}, "pets": [{"kind": "dog", "age": 3}, {"kind": "cat"}, null], "score": 7.5}`
 
+// As has, size and in say, a member that is null is none. What stands where a list has null, or a
+// number that is none, nobody knows.
+func TestWhatIsMissingInsideOfAValueIsNotCompared(t *testing.T) {
+	facts := factsOf(t, `{"null": {"a": null}, "empty": {}, "one": {"a": 1}, "deep": {"o": {"a": null}}, "deeper": {"o": {}, "b": null},
+		"gap": [null, 1], "other": [null, 1], "full": [1, 1], "list": {"l": [null]}, "short": [null]}`)
+	for text, want := range map[string]rule.Truth{
+		`traits["null"] == traits.empty`:            rule.True,
+		`traits.empty == traits["null"]`:            rule.True,
+		`traits["null"] != traits.empty`:            rule.False,
+		`traits["null"] == traits.one`:              rule.False,
+		`traits.one == traits["null"]`:              rule.False,
+		`traits.deep == traits.deeper`:              rule.True,
+		`traits["null"] in [traits.empty]`:          rule.True,
+		`traits.gap == traits.other`:                rule.Unknown,
+		`traits.gap != traits.other`:                rule.Unknown,
+		`traits.gap == traits.full`:                 rule.Unknown,
+		`traits.full == traits.gap`:                 rule.Unknown,
+		`traits.gap == [1, 2]`:                      rule.False,
+		`traits.gap != [1, 2]`:                      rule.True,
+		`traits.gap == traits.short`:                rule.False,
+		`traits.list == traits.list`:                rule.Unknown,
+		`traits.gap in [traits.other]`:              rule.Unknown,
+		`traits.gap in [[2, 2], [3, 3]]`:            rule.False,
+		`1 in traits.gap`:                           rule.True,
+		`2 in traits.gap`:                           rule.False,
+		`[traits.gap] == [traits.other]`:            rule.Unknown,
+		`traits.gap == traits.other || 1 == 1`:      rule.True,
+		`traits.gap == traits.other ? true : false`: rule.Unknown,
+	} {
+		if got := parsed(t, text, rule.Users).Judge(facts); got != want {
+			t.Errorf("%s: %v, not %v", text, got, want)
+		}
+	}
+}
+
 func TestARuleJudges(t *testing.T) {
 	facts := factsOf(t, someone)
 	for text, want := range map[string]rule.Truth{

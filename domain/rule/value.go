@@ -145,8 +145,13 @@ func compare(x, y any) (order int, ok bool) {
 	}
 }
 
-// equal says whether two values are the same; those of two types never are.
-func equal(x, y any) bool {
+// equal says whether two values are the same: true, false, or nil, unknown. Those of two types
+// never are. A member that is missing is none; an element that is missing may be anything.
+func equal(x, y any) any {
+	if x == nil || y == nil {
+		return nil
+	}
+	var all any = true
 	switch x := x.(type) {
 	case []any:
 		y, ok := y.([]any)
@@ -154,25 +159,29 @@ func equal(x, y any) bool {
 			return false
 		}
 		for i := range x {
-			if !equal(x[i], y[i]) {
+			switch equal(x[i], y[i]) {
+			case false:
 				return false
+			case nil:
+				all = nil
 			}
 		}
-		return true
+		return all
 	case map[string]any:
 		y, ok := y.(map[string]any)
-		if !ok || len(x) != len(y) {
+		if !ok || members(x) != members(y) {
 			return false
 		}
 		for k, v := range x {
-			other, found := y[k]
-			if !found || !equal(v, other) {
+			switch same := equal(v, y[k]); {
+			case v == nil:
+			case same == false, y[k] == nil:
 				return false
+			case same == nil:
+				all = nil
 			}
 		}
-		return true
-	case nil:
-		return y == nil
+		return all
 	default:
 		order, ok := compare(x, y)
 		return ok && order == 0
@@ -180,16 +189,20 @@ func equal(x, y any) bool {
 }
 
 // contains says whether a value stands in a list, or names a member of an object.
-// Nothing stands in anything else.
+// Nothing stands in anything else. Elements that are missing are passed over.
 func contains(known []any) any {
 	switch in := known[1].(type) {
 	case []any:
+		var found any = false
 		for _, v := range in {
-			if equal(known[0], v) {
+			switch same := equal(known[0], v); {
+			case same == true:
 				return true
+			case same == nil && v != nil:
+				found = nil
 			}
 		}
-		return false
+		return found
 	case map[string]any:
 		name, ok := known[0].(string)
 		return ok && in[name] != nil
@@ -221,16 +234,20 @@ func size(known []any) any {
 	case []any:
 		return float64(len(v))
 	case map[string]any:
-		there := 0
-		for _, of := range v {
-			if of != nil {
-				there++
-			}
-		}
-		return float64(there)
+		return float64(members(v))
 	default:
 		return nil
 	}
+}
+
+// members counts those that are there.
+func members(of map[string]any) (n int) {
+	for _, v := range of {
+		if v != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // add adds numbers, and joins texts and lists.
