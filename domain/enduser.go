@@ -82,14 +82,16 @@ func (u *EndUser) exists() error {
 	return nil
 }
 
-// CheckExternalID refuses what cannot name a user: 1 to 256 characters, no
-// control characters.
+// CheckExternalID refuses what cannot name a user: 1 to 256 characters, one of which is seen, and
+// no control characters. A column of blanks would make one user of all its lines.
 // Faults: invalid.
 func CheckExternalID(external string) error {
 	n := utf8.RuneCountInString(external)
 	switch {
 	case n == 0 || n > maxExternalID || !utf8.ValidString(external):
 		return fault.NewInvalid(fault.Field{Pointer: "/external_id", Detail: "must have 1 to 256 characters"})
+	case !strings.ContainsFunc(external, isSeen):
+		return fault.NewInvalid(fault.Field{Pointer: "/external_id", Detail: "must not be blank"})
 	case strings.ContainsFunc(external, unicode.IsControl):
 		return fault.NewInvalid(fault.Field{Pointer: "/external_id", Detail: "must not hold control characters"})
 	}

@@ -59,12 +59,12 @@ func TestEmailAddresses(t *testing.T) {
 }
 
 func TestExternalIDs(t *testing.T) {
-	for _, external := range []string{"1", "user/42 ü", strings.Repeat("ü", 256), "a:b"} {
+	for _, external := range []string{"1", "user/42 ü", strings.Repeat("ü", 256), "a:b", " a", "\u00a0\u00e9", "👩"} {
 		if err := domain.CheckExternalID(external); err != nil {
 			t.Errorf("%q: %v", external, err)
 		}
 	}
-	for _, external := range []string{"", strings.Repeat("ü", 257), "a\x00", "a\nb", "\x7f", "a\u0085", "a\xff"} {
+	for _, external := range []string{"", strings.Repeat("ü", 257), "a\x00", "a\nb", "\x7f", "a\u0085", "a\xff", " ", "  \u00a0 ", "\u200b", "\u2800"} {
 		if err := domain.CheckExternalID(external); err == nil {
 			t.Errorf("%q is taken for an external id", external)
 		}

@@ -3024,7 +3024,7 @@ type Exchanged struct {
 // Example: 900
 type ExpiresIn = int
 
-// ExternalID Your own identifier, without control characters.
+// ExternalID Your own identifier, without control characters, and not blank.
 //
 // Example: customer-4711
 type ExternalID = string
@@ -3991,7 +3991,7 @@ type NewSpend struct {
 
 // NewUser A user to create.
 type NewUser struct {
-	// ExternalID Your own identifier, without control characters.
+	// ExternalID Your own identifier, without control characters, and not blank.
 	//
 	// Example: customer-4711
 	ExternalID ExternalID `json:"external_id"`
@@ -4653,7 +4653,7 @@ type SegmentList struct {
 
 // SegmentMember A user in a segment.
 type SegmentMember struct {
-	// ExternalID Your own identifier, without control characters.
+	// ExternalID Your own identifier, without control characters, and not blank.
 	//
 	// Example: customer-4711
 	ExternalID ExternalID `json:"external_id"`

@@ -4304,7 +4304,7 @@ type NewSpend struct {
 
 // NewUser: A user to create.
 type NewUser struct {
-	// Your own identifier, without control characters.
+	// Your own identifier, without control characters, and not blank.
 	ExternalID string `json:"external_id"`
 	// Free-form attributes.
 	Traits Object `json:"traits,omitzero"`
@@ -4801,7 +4801,7 @@ type SegmentList struct {
 
 // SegmentMember: A user in a segment.
 type SegmentMember struct {
-	// Your own identifier, without control characters.
+	// Your own identifier, without control characters, and not blank.
 	ExternalID string `json:"external_id"`
 	// The user's id, `usr_…`.
 	UserID string `json:"user_id"`

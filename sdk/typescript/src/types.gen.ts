@@ -2003,7 +2003,7 @@ export interface NewSpend {
 
 /** A user to create. */
 export interface NewUser {
-  /** Your own identifier, without control characters. */
+  /** Your own identifier, without control characters, and not blank. */
   external_id: string;
   /** Free-form attributes. */
   traits?: Record<string, unknown>;
@@ -2493,7 +2493,7 @@ export interface SegmentList {
 
 /** A user in a segment. */
 export interface SegmentMember {
-  /** Your own identifier, without control characters. */
+  /** Your own identifier, without control characters, and not blank. */
   external_id: string;
   /** The user's id, `usr_…`. */
   user_id: string;

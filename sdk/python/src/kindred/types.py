@@ -1916,7 +1916,7 @@ class NewSpend(TypedDict):
 
 class NewUser(TypedDict):
     """A user to create."""
-    # Your own identifier, without control characters.
+    # Your own identifier, without control characters, and not blank.
     external_id: str
     # Free-form attributes.
     traits: NotRequired[dict[str, Any]]
@@ -2323,7 +2323,7 @@ class SegmentList(TypedDict):
 
 class SegmentMember(TypedDict):
     """A user in a segment."""
-    # Your own identifier, without control characters.
+    # Your own identifier, without control characters, and not blank.
     external_id: str
     # The user's id, `usr_…`.
     user_id: str
