@@ -148,7 +148,7 @@ func checkPast(t *testing.T, changes ...func(*app.Config)) {
 		t.Errorf("before there was anything: %+v", before)
 	}
 	future := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	for _, at := range []string{"1000000", "-1", "yesterday", future, strings.Repeat("f", len(position)), strings.Repeat("0", 48-len(position))} {
+	for _, at := range []string{"1000000", "-1", "yesterday", future, "2026-01-31T12:00:00,5Z", "2026-01-31T9:00:00Z", strings.Repeat("f", len(position)), strings.Repeat("0", 48-len(position))} {
 		wantProblem(t, http.StatusUnprocessableEntity, "invalid", a.get(a.under("/history/state?at="+at)))
 	}
 	wantProblem(t, http.StatusForbidden, "missing_scope", a.with(s.exchange(a.createAPIKey("read", "write").RawKey)).get(a.under("/history/state?at=0")))

@@ -6157,7 +6157,7 @@ type ListEventsParams struct {
 	// Types Only events of these types, separated by commas.
 	Types FollowedTypes `form:"types,omitempty" json:"types,omitempty"`
 
-	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of. Where the newest come first, behind it are older ones.
+	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of, but for one that was lost with the newest commits when a database failed over, which is 422: go on by `since`. Where the newest come first, behind it are older ones.
 	After *AfterEvent `form:"after,omitempty" json:"after,omitempty"`
 
 	// Since Only events from the first on that was recorded at this time or later.
@@ -6178,7 +6178,7 @@ type FollowEventsParams struct {
 	// Types Only events of these types, separated by commas.
 	Types FollowedTypes `form:"types,omitempty" json:"types,omitempty"`
 
-	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of. Where the newest come first, behind it are older ones.
+	// After Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told of, but for one that was lost with the newest commits when a database failed over, which is 422: go on by `since`. Where the newest come first, behind it are older ones.
 	After *AfterEvent `form:"after,omitempty" json:"after,omitempty"`
 
 	// Since Only events from the first on that was recorded at this time or later.

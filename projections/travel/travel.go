@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,7 +109,7 @@ func (t *Traveller) Resolve(ctx context.Context, client id.Client, eventual bool
 		return ordinal + 1, nil
 	}
 	moment, err := time.Parse(time.RFC3339Nano, at)
-	if err != nil {
+	if err != nil || strings.Contains(at, ",") || at[len("2006-01-02T15")] != ':' { // Go takes a comma and T9:00, RFC 3339 neither
 		return 0, wrongMoment("must be an ordinal, a position, or a time such as 2026-01-31T12:00:00Z")
 	}
 	now, err := t.Log.TimeOf(ctx, client)

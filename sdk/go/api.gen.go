@@ -794,7 +794,8 @@ type ListEventsParams struct {
 	// Only events of these types, separated by commas.
 	Types []EventType `json:"types,omitzero"`
 	// Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
-	// of. Where the newest come first, behind it are older ones.
+	// of, but for one that was lost with the newest commits when a database failed over, which is 422:
+	// go on by `since`. Where the newest come first, behind it are older ones.
 	After string `json:"after,omitzero"`
 	// Only events from the first on that was recorded at this time or later.
 	Since time.Time `json:"since,omitzero"`
@@ -851,7 +852,8 @@ type FollowEventsParams struct {
 	// Only events of these types, separated by commas.
 	Types []EventType `json:"types,omitzero"`
 	// Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
-	// of. Where the newest come first, behind it are older ones.
+	// of, but for one that was lost with the newest commits when a database failed over, which is 422:
+	// go on by `since`. Where the newest come first, behind it are older ones.
 	After string `json:"after,omitzero"`
 	// Only events from the first on that was recorded at this time or later.
 	Since time.Time `json:"since,omitzero"`

@@ -2348,7 +2348,8 @@ export interface ListEventsParams {
   types?: Array<EventType> | undefined;
   /**
    * Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
-   * of. Where the newest come first, behind it are older ones.
+   * of, but for one that was lost with the newest commits when a database failed over, which is
+   * 422: go on by `since`. Where the newest come first, behind it are older ones.
    */
   after?: string | undefined;
   /** Only events from the first on that was recorded at this time or later. */
@@ -2371,7 +2372,8 @@ export interface FollowEventsParams {
   types?: Array<EventType> | undefined;
   /**
    * Only events behind this one, `evt_…`, of whatever type; the id of any that you were ever told
-   * of. Where the newest come first, behind it are older ones.
+   * of, but for one that was lost with the newest commits when a database failed over, which is
+   * 422: go on by `since`. Where the newest come first, behind it are older ones.
    */
   after?: string | undefined;
   /** Only events from the first on that was recorded at this time or later. */
