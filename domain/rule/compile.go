@@ -70,9 +70,6 @@ func (c *compiler) logic(e ast.Expr) (logic, error) {
 	if !c.mayBeTruth(e) {
 		return nil, c.wrong(e, "A rule is true or false, which this never is.")
 	}
-	if p, ok := c.plain(e); ok { // what it reads is noted by c.value
-		return c.explained(e, p), nil
-	}
 	return c.explained(e, surely(v)), nil
 }
 
@@ -365,6 +362,8 @@ func (c *compiler) truth(e ast.Expr) (value, error) {
 	}, err
 }
 
+var comparing = []string{operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals}
+
 // functions are of known values alone: what is missing makes them unknown.
 var functions = map[string]func(known []any) any{
 	operators.Equals: func(known []any) any { return equal(known[0], known[1]) },
@@ -374,10 +373,10 @@ var functions = map[string]func(known []any) any{
 		}
 		return nil
 	},
-	operators.Less:          ordered(orders[operators.Less]),
-	operators.LessEquals:    ordered(orders[operators.LessEquals]),
-	operators.Greater:       ordered(orders[operators.Greater]),
-	operators.GreaterEquals: ordered(orders[operators.GreaterEquals]),
+	operators.Less:          ordered(func(order int) bool { return order < 0 }),
+	operators.LessEquals:    ordered(func(order int) bool { return order <= 0 }),
+	operators.Greater:       ordered(func(order int) bool { return order > 0 }),
+	operators.GreaterEquals: ordered(func(order int) bool { return order >= 0 }),
 	operators.In:            contains,
 	operators.Index:         member,
 	operators.Add:           add,
@@ -459,7 +458,7 @@ func (c *compiler) call(e ast.Expr) (value, error) {
 			}
 			c.path(e)
 		}
-		if _, compares := orders[name]; compares {
+		if slices.Contains(comparing, name) {
 			c.compares(args[0], args[1])
 			c.compares(args[1], args[0])
 		}
