@@ -34,11 +34,7 @@ type Semaphore struct {
 	clients map[string]*share // of those that hold a place or wait
 	next    *share            // whose turn it is, in the ring of clients that wait; nil: none does
 	holders map[*Holder]struct{}
-	spare   []*share // so that a client that comes and goes allocates nothing
 }
-
-// limit: edge | shares of a semaphore that are kept to be used again | {maxSpare}
-const maxSpare = 64
 
 // share is what one client has of a semaphore.
 type share struct {
@@ -175,13 +171,7 @@ func (s *Semaphore) share(client string) *share {
 	if s.clients == nil {
 		s.clients = map[string]*share{}
 	}
-	var c *share
-	if n := len(s.spare); n > 0 {
-		c, s.spare = s.spare[n-1], s.spare[:n-1]
-	} else {
-		c = new(share)
-	}
-	c.client = client
+	c := &share{client: client}
 	s.clients[client] = c
 	return c
 }
@@ -190,9 +180,6 @@ func (s *Semaphore) share(client string) *share {
 func (s *Semaphore) prune(c *share) {
 	if c.total() == 0 {
 		delete(s.clients, c.client)
-		if len(s.spare) < maxSpare {
-			s.spare = append(s.spare, c)
-		}
 	}
 	s.full.Store(s.held >= s.Places && s.waits >= s.Waiting)
 }
