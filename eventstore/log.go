@@ -504,9 +504,8 @@ func (l *Log) propose(after Revision, previous [32]byte, now time.Time, entry En
 	}, nil
 }
 
-// Open opens a personal field of a recorded event and upcasts it to its newest
-// shape. It fails with seal.ErrErased once the subject's key is destroyed. A
-// field that the event does not carry is nil.
+// Open opens a personal field of a recorded event. It fails with seal.ErrErased once
+// the subject's key is destroyed. A field that the event does not carry is nil.
 func (l *Log) Open(ctx context.Context, r Recorded, field string) ([]byte, error) {
 	return l.OpenAsOf(ctx, time.Time{}, r, field)
 }
@@ -526,7 +525,7 @@ func (l *Log) OpenAsOf(ctx context.Context, moment time.Time, r Recorded, field 
 		if err != nil {
 			return nil, fmt.Errorf("open %s of %s: %w", field, r.ID, err)
 		}
-		return f.Value.Opened(plain)
+		return plain, nil
 	}
 	return nil, nil
 }

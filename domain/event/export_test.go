@@ -1,6 +1,6 @@
 package event
 
-// Moved has changed its shape twice since MovedFirst.
+// Moved has changed its shape since MovedFirst.
 type Moved = moved
 
 // MovedFirst is what version 1 wrote.

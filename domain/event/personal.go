@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
-	"kindred/panics"
 )
 
 // Personal is a field that names or describes a person, or is a secret.
@@ -16,8 +14,6 @@ import (
 type Personal struct {
 	Plain []byte
 	Box   *Box
-
-	upcasters []func([]byte) ([]byte, error)
 }
 
 // Box is a sealed field, as it is stored.
@@ -86,16 +82,4 @@ func (b *Box) UnmarshalJSON(data []byte) error {
 	}
 	type plain Box
 	return json.Unmarshal(data, (*plain)(b))
-}
-
-// Opened takes the plaintext of the box, as it was sealed, and upcasts it to
-// the newest shape. As in [Registry.Decode], a panic is an error.
-func (p *Personal) Opened(plain []byte) (newest []byte, err error) {
-	defer panics.Catch(&err)
-	for _, upcast := range p.upcasters {
-		if plain, err = upcast(plain); err != nil {
-			return nil, err
-		}
-	}
-	return plain, nil
 }

@@ -20,14 +20,7 @@ type definition struct {
 	version   int // the version that is written
 	shape     reflect.Type
 	upcasters map[int]func(json.RawMessage) (json.RawMessage, error)
-	sealed    []sealedUpcaster
 	decode    func(json.RawMessage) (Event, error)
-}
-
-type sealedUpcaster struct {
-	from   int
-	field  string
-	upcast func([]byte) ([]byte, error)
 }
 
 type option func(*definition)
@@ -35,12 +28,6 @@ type option func(*definition)
 // upcast turns the stored JSON of version from into that of version from+1.
 func upcast(from int, f func(json.RawMessage) (json.RawMessage, error)) option { //nolint:unparam // later versions need none so far
 	return func(d *definition) { d.upcasters[from] = f }
-}
-
-// upcastSealed turns the plaintext of a personal field of version from into that
-// of version from+1. It runs after opening; a field that was erased never is.
-func upcastSealed(from int, field string, f func([]byte) ([]byte, error)) option {
-	return func(d *definition) { d.sealed = append(d.sealed, sealedUpcaster{from, field, f}) }
 }
 
 // define registers E under its name, with the version that is written.
@@ -63,7 +50,6 @@ func define[E Event](name string, version int, options ...option) definition {
 	for _, o := range options {
 		o(&d)
 	}
-	slices.SortStableFunc(d.sealed, func(a, b sealedUpcaster) int { return a.from - b.from })
 	return d
 }
 
@@ -143,25 +129,11 @@ func (d definition) read(version int, data []byte) (e Event, err error) {
 	for v := version; v < d.version; v++ {
 		up, found := d.upcasters[v]
 		if !found {
-			continue // it brought fields that are left out where they are zero, or changed a sealed one
+			continue // it brought fields that are left out where they are zero
 		}
 		if data, err = up(data); err != nil {
 			return nil, fmt.Errorf("upcast from version %d: %w", v, err)
 		}
 	}
-	if e, err = d.decode(data); err != nil {
-		return nil, err
-	}
-	bearer, ok := e.(PersonalData)
-	if !ok || len(d.sealed) == 0 {
-		return e, nil
-	}
-	for _, field := range bearer.Personal() {
-		for _, s := range d.sealed {
-			if field.Value != nil && s.field == field.Name && s.from >= version {
-				field.Value.upcasters = append(field.Value.upcasters, s.upcast)
-			}
-		}
-	}
-	return e, nil
+	return d.decode(data)
 }
