@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -250,27 +249,12 @@ func (l Log) attempts(ctx context.Context, client id.Client, of []Delivery) erro
 	return nil
 }
 
-// A delivery that moves from the queue to the log meanwhile is seen in one of
-// them: first the queue is asked, then the log.
+// getDelivery finds a delivery in the queue or, once it has ended, in the log: a statement sees
+// it in one of them.
 const (
-	getPending = `SELECT ` + pendingColumns + `WHERE delivery = $3 AND client = $1 AND webhook = $2`
-	getEnded   = `SELECT ` + endedColumns + `WHERE delivery = $3 AND client = $1 AND webhook = $2`
+	getDelivery = `SELECT ` + pendingColumns + theDelivery + ` UNION ALL SELECT ` + endedColumns + theDelivery
+	theDelivery = `WHERE delivery = $3 AND client = $1 AND webhook = $2`
 )
-
-func find(ctx context.Context, db sender, client id.Client, webhook id.Webhook, delivery id.Delivery) (Delivery, error) {
-	for _, sql := range []string{getPending, getEnded} {
-		found, err := collect(ctx, db, sql, client, webhook, delivery)
-		if err != nil {
-			return Delivery{}, err
-		}
-		if len(found) > 0 {
-			return found[0], nil
-		}
-	}
-	return Delivery{}, errUnknown
-}
-
-var errUnknown = errors.New("there is no such delivery")
 
 // Get returns a delivery, or fails with a fault of kind Missing.
 // Faults: building, delivery_unknown, quarantined, stale, webhook_unknown.
@@ -282,15 +266,14 @@ func (l Log) Get(ctx context.Context, client id.Client, webhook id.Webhook, deli
 }
 
 func (l Log) get(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery) (Delivery, error) {
-	found, err := find(ctx, l.Pool, client, webhook, delivery)
-	if errors.Is(err, errUnknown) {
-		return Delivery{}, fault.New(fault.Missing, "delivery_unknown",
-			"There is no such delivery, or it ended longer ago than deliveries are kept.")
-	}
+	found, err := collect(ctx, l.Pool, getDelivery, client, webhook, delivery)
 	if err != nil {
 		return Delivery{}, err
 	}
-	one := []Delivery{found}
-	err = l.attempts(ctx, client, one)
-	return one[0], err
+	if len(found) == 0 {
+		return Delivery{}, fault.New(fault.Missing, "delivery_unknown",
+			"There is no such delivery, or it ended longer ago than deliveries are kept.")
+	}
+	err = l.attempts(ctx, client, found)
+	return found[0], err
 }

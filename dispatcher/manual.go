@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -49,15 +48,15 @@ func errPaused() error {
 const lockDelivery = `SELECT pg_advisory_xact_lock(hashtextextended('kindred delivery by hand ' || $1, 0))`
 
 // once makes a delivery, unless the same request has made it before, or makes it just now. What
-// insert looks up in the queue is planned afresh, since find is in the same transaction.
+// insert looks up in the queue is planned afresh, since collect is in the same transaction.
 func (m Manual) once(ctx context.Context, client id.Client, webhook id.Webhook, delivery id.Delivery, insert func(pgx.Tx) (int64, error)) (Delivery, error) {
 	var made bool
 	err := pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockDelivery, delivery); err != nil {
 			return err
 		}
-		if _, err := find(ctx, tx, client, webhook, delivery); !errors.Is(err, errUnknown) {
-			made = err == nil
+		found, err := collect(ctx, tx, getDelivery, client, webhook, delivery)
+		if made = len(found) > 0; made || err != nil {
 			return err
 		}
 		n, err := insert(tx)
