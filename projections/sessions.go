@@ -119,13 +119,7 @@ const findSession = lastingSessions + ` AND s.id = $4`
 // Faults: building, overloaded, quarantined, session_unknown, stale.
 func (m Sessions) Find(ctx context.Context, client id.Client, session id.Session, now time.Time) (Session, error) {
 	found, err := readmodel.Query(ctx, m.Reader, m, client, false, findSession, append(lastingAt(now), string(session)), scanSession)
-	if err != nil {
-		return Session{}, err
-	}
-	if len(found) == 0 {
-		return Session{}, fault.UnknownSession()
-	}
-	return found[0], nil
+	return readmodel.Only(found, err, fault.UnknownSession())
 }
 
 // seenEvery is how often it is noted that a session was used.

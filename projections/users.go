@@ -307,14 +307,8 @@ func (m Users) Find(ctx context.Context, client id.Client, eventual bool, extern
 	if err != nil {
 		return "", err
 	}
-	rows, err := readmodel.Query(ctx, m.Reader, m, client, eventual, foundUser, []any{lookup}, readmodel.OneText[id.User])
-	if err != nil {
-		return "", err
-	}
-	if len(rows) == 0 {
-		return "", fault.UnknownUser()
-	}
-	return rows[0], nil
+	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, foundUser, []any{lookup}, readmodel.OneText[id.User])
+	return readmodel.Only(found, err, fault.UnknownUser())
 }
 
 // UserChange is the newest state of a user that has changed.

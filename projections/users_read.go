@@ -258,14 +258,12 @@ func Readable(users []User) []User {
 // Get returns one user, or fails with a fault of kind Missing.
 // Faults: building, quarantined, stale, user_unknown.
 func (m Users) Get(ctx context.Context, client id.Client, eventual bool, user id.User) (User, error) {
-	found, err := m.wanted(ctx, eventual, singly, wantedUsers{client, string(user)})
+	rows, err := m.wanted(ctx, eventual, singly, wantedUsers{client, string(user)})
+	found, err := readmodel.Only(rows, err, fault.UnknownUser())
 	if err != nil {
 		return User{}, err
 	}
-	if len(found) == 0 {
-		return User{}, fault.UnknownUser()
-	}
-	shown, err := m.shown(ctx, client, &found[0])
+	shown, err := m.shown(ctx, client, &found)
 	if err == nil && shown.Erased {
 		err = fault.UnknownUser()
 	}
