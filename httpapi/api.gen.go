@@ -4530,10 +4530,10 @@ type Segment struct {
 	// BlockedBy Why it is `blocked`.
 	BlockedBy []SegmentBlock `json:"blocked_by,omitempty"`
 
-	// ConsentLayerID The layer's id, `lay_…`.
+	// ConsentLayerID The layer that it is found under, of those who grant it.
 	//
 	// Example: lay_0123456789abcdefghijklmnoo
-	ConsentLayerID *ConsentLayerID `json:"consent_layer_id,omitempty"`
+	ConsentLayerID *id.ConsentLayer `json:"consent_layer_id,omitempty"`
 
 	// CreatedAt A time in UTC with microseconds (RFC 3339).
 	//

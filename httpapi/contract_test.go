@@ -33,6 +33,15 @@ func TestTheContractIsValid(t *testing.T) {
 		if schema.Value.Type.Is("object") && name != "Traits" && of == nil && (closed == nil || *closed) {
 			t.Errorf("%s takes anything", name)
 		}
+		for of, property := range schema.Value.Properties {
+			var said map[string]any
+			if err := json.Unmarshal(testkit.Must(property.MarshalJSON())(t), &said); err != nil {
+				t.Fatal(err)
+			}
+			if property.Ref != "" && len(said) > 1 {
+				t.Errorf("%s.%s says %v beside a $ref, which nobody reads", name, of, said)
+			}
+		}
 	}
 }
 

@@ -4718,7 +4718,7 @@ type Segment struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	// Why it is `blocked`.
 	BlockedBy []SegmentBlock `json:"blocked_by,omitzero"`
-	// The layer's id, `lay_…`.
+	// The layer that it is found under, of those who grant it.
 	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
 }
 

@@ -2419,7 +2419,7 @@ export interface Segment {
   updated_at: string;
   /** Why it is `blocked`. */
   blocked_by?: Array<SegmentBlock>;
-  /** The layer's id, `lay_…`. */
+  /** The layer that it is found under, of those who grant it. */
   consent_layer_id?: string;
 }
 

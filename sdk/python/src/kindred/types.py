@@ -2264,7 +2264,7 @@ class Segment(TypedDict):
     updated_at: str
     # Why it is `blocked`.
     blocked_by: NotRequired[list[SegmentBlock]]
-    # The layer's id, `lay_…`.
+    # The layer that it is found under, of those who grant it.
     consent_layer_id: NotRequired[str]
 
 
