@@ -2,12 +2,15 @@ package projections_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"kindred/domain/event"
 	"kindred/domain/fault"
 	"kindred/domain/id"
+	"kindred/eventstore"
+	"kindred/eventstore/projector"
 	"kindred/projections"
 	"kindred/projections/projectionstest"
 	"kindred/projections/readmodel"
@@ -54,4 +57,28 @@ func TestAUserWhoIsNotKnownYetIsNotTakenForErased(t *testing.T) {
 	if !errors.Is(err, event.ErrUnnamed) || !fault.Is(err, "stale") {
 		t.Errorf("who is never known counts as erased: %v, %v", names, err)
 	}
+}
+
+// Who follows a client that has stopped waits in vain: it is told so also while nothing happens.
+func TestClientsThatHaveStoppedAreToldWhileNothingHappens(t *testing.T) {
+	t.Parallel()
+	w := projectionstest.New(t)
+	w.Follow(projections.PublicEvents{})
+	model := projections.PublicEvents{Reader: w.Reader}
+	next := func(after eventstore.Position, events int, clients ...id.Client) {
+		t.Helper()
+		found, stopped, err := model.Next(t.Context(), after, 9)
+		if err != nil || len(found) != events || !slices.Equal(stopped, clients) {
+			t.Errorf("%d events, of %v, %v", len(found), stopped, err)
+		}
+	}
+	next(eventstore.Start, 0)
+	if _, err := w.Pool.Exec(t.Context(), `INSERT INTO quarantine (projection, client, position, event_id, reason) VALUES ($1, $2, '', '', '')`, projector.ID(model), w.Acme); err != nil {
+		t.Fatal(err)
+	}
+	next(eventstore.Start, 0, w.Acme)
+	at := w.Match(w.Bolt, w.Create(w.Bolt, "ada", `{}`), w.Create(w.Bolt, "bob", `{}`), 0.5)
+	testkit.Eventually(t, "the match is there", func() bool { return testkit.Must(model.End(t.Context()))(t) >= at })
+	next(eventstore.Start, 1, w.Acme)
+	next(at, 0, w.Acme)
 }
