@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -136,27 +135,6 @@ func ofAll() map[string]string {
 	}
 }
 
-var names = regexp.MustCompile(`\bclients?\b`)
-
-// unbound returns the name of a table that a statement reads or changes more often than it names
-// the client of its rows. tables match a table, and the name that the statement gives it, if any.
-func unbound(tables *regexp.Regexp, statement string) (name string, found bool) {
-	used, owner := map[string]int{}, map[string]string{}
-	for _, use := range tables.FindAllStringSubmatch(statement, -1) {
-		used[use[2]]++
-		owner[use[2]] = `\b` + use[2] + `\.`
-		if use[2] == "" {
-			owner[""] = `(?:^|[^.\w]|\b` + use[1] + `\.)`
-		}
-	}
-	for name, uses := range used {
-		if len(regexp.MustCompile(owner[name]+`client\b`).FindAllString(statement, -1)) < uses {
-			return name, true
-		}
-	}
-	return "", false
-}
-
 // The demo's statements, those within functions too, name the client of whom they read or
 // write, for each table, but for a list: no query can meet another client's rows by a mistake
 // in an id.
@@ -195,24 +173,15 @@ func TestEachStatementOnATableOfClientsNamesTheClient(t *testing.T) {
 		}
 		return found
 	}
-	tables := strings.Join(texts(`
-SELECT DISTINCT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.attname = 'client' AND n.nspname NOT LIKE 'pg\_%'`), "|")
-	table := regexp.MustCompile(`\b(?:FROM|JOIN|UPDATE|INTO)\s+(?:\w+\.)?(?:` + tables + `)\b`)
-	used := regexp.MustCompile(`\b(?:FROM|JOIN|UPDATE|USING)\s+(?:\w+\.)?(` + tables + `)\b(?:\s+(?:AS\s+)?([a-z]\w*))?`)
+	tenancy := pgtest.TenancyOf(t.Context(), t, pool)
 	statements := texts(`SELECT DISTINCT query FROM pg_stat_statements`)
 	looked, listed := 0, map[string]bool{}
 	for _, statement := range statements {
-		// A read model's statement first asks how fresh the model is, which names the client too.
-		if _, asked, ok := strings.Cut(statement, "FROM fresh LEFT JOIN"); ok {
-			statement = asked
+		of, touches, unbound := tenancy.Unbound(statement)
+		if touches {
+			looked++
 		}
-		if !table.MatchString(statement) {
-			continue
-		}
-		looked++
-		of, bad := unbound(used, statement)
-		if names.MatchString(statement) && !bad {
+		if !unbound {
 			continue
 		}
 		known := false
