@@ -148,15 +148,16 @@ func DescribeSettings(w io.Writer) {
 	_ = table.Flush() // nothing is lost with a help text
 }
 
-// Misspelt lists what is set in an environment under our prefix, and is no setting.
-// Kubernetes sets some itself for a service called kindred.
+// Misspelt lists what is set in an environment under our prefix, and is no setting, nor read by the commands of
+// clients, which a shell may have set for both. Kubernetes sets some itself for a service called kindred.
 func Misspelt(environment []string) []string {
 	var names []string
 	for _, one := range environment {
 		name, _, _ := strings.Cut(one, "=")
 		known := slices.ContainsFunc(new(Config).settings(), func(s setting) bool { return s.name == name })
+		ofClients := slices.Contains([]string{"KINDRED_URL", "KINDRED_API_KEY", "KINDRED_PROFILE", "KINDRED_LISTEN_SECRET"}, name)
 		others := strings.HasPrefix(name, "KINDRED_TEST_") || strings.HasPrefix(name, "KINDRED_SERVICE_") || strings.HasPrefix(name, "KINDRED_PORT")
-		if strings.HasPrefix(name, "KINDRED_") && !known && !others {
+		if strings.HasPrefix(name, "KINDRED_") && !known && !ofClients && !others {
 			names = append(names, name)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -68,6 +69,9 @@ func (e environ) command(c cobra.Command, run func(context.Context, *call) error
 		}
 		if kindred.Is(err, kindred.CodeInvalidSession) {
 			return fmt.Errorf("the login of the profile %s has ended: kindred login", o.name())
+		}
+		if nobody, found := errors.AsType[*net.OpError](err); found && nobody.Op == "dial" && errors.Is(err, kindred.ErrConnection) {
+			return &shortened{fmt.Sprintf("no service answers: %v; is it running? KINDRED_URL, --url or the login says where", nobody), err}
 		}
 		return plain(err)
 	}

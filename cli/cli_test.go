@@ -264,7 +264,7 @@ func TestAServiceThatIsNotThereIsToldOfAtOnce(t *testing.T) {
 		c, _ := root(t, map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "KINDRED_URL": service.URL, "KINDRED_API_KEY": "kin_test_key"})
 		c.SetArgs(strings.Fields(line))
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		if err := c.ExecuteContext(ctx); !errors.Is(err, kindred.ErrConnection) || ctx.Err() != nil {
+		if err := c.ExecuteContext(ctx); !errors.Is(err, kindred.ErrConnection) || ctx.Err() != nil || !strings.Contains(err.Error(), "no service answers: dial tcp") || !strings.Contains(err.Error(), "KINDRED_URL") {
 			t.Errorf("%s ends with %v, %v", line, err, ctx.Err())
 		}
 		cancel()

@@ -93,6 +93,9 @@ func TestWhatIsWrongOnACommandLineIsNamed(t *testing.T) {
 		"events now":                         "usage: kindred events",
 		"users import people.x":              "people.x: no such file",
 		"users import . --format csv":        ". is a directory",
+		"listen":                             `required flag(s) "forward-to" not set; kindred listen --help shows how`,
+		"history export":                     `required flag(s) "client" not set; kindred history export --help shows how`,
+		"whoami --josn":                      "unknown flag: --josn; kindred whoami --help shows how",
 		"users import people.x --format xml": `--format is csv or ndjson, not "xml"`,
 	} {
 		if _, err := tool(t, app.Config{}, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) {

@@ -140,9 +140,9 @@ func baseURL(text string) (string, error) {
 	u, err := url.Parse(strings.TrimSpace(text))
 	switch {
 	case err != nil:
-		return "", errors.New("kindred: the BaseURL is not a URL, such as https://kindred.example.com")
+		return "", errors.New("kindred: the BaseURL, or KINDRED_URL, is not a URL, such as https://kindred.example.com")
 	case u.Host == "" || u.User != nil || strings.ContainsAny(text, "?#"):
-		return "", errors.New("kindred: the BaseURL must be a scheme, a host and at most a path, such as https://kindred.example.com")
+		return "", errors.New("kindred: the BaseURL, or KINDRED_URL, must be a scheme, a host and at most a path, such as https://kindred.example.com")
 	case u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname()):
 		return strings.TrimRight(u.String(), "/"), nil
 	default:

@@ -81,7 +81,13 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	root.InitDefaultCompletionCmd() // now, so that it refuses what it does not have
 	refuseUnknown(root)
 	refuseTopics(root)
+	root.SetFlagErrorFunc(tellsOfHelp)
 	return root
+}
+
+// tellsOfHelp says where it stands what a command takes: cobra only says that it was given something else.
+func tellsOfHelp(c *cobra.Command, err error) error {
+	return fmt.Errorf("%w; %s --help shows how it is called", err, c.CommandPath())
 }
 
 type noTopicError struct{ topic string }
@@ -106,8 +112,8 @@ func refuseTopics(root *cobra.Command) {
 }
 
 // refuseUnknown lets groups of commands refuse what they do not have: cobra shows their help, as if that
-// had been asked for. The others say how they are used where their arguments are refused: cobra only
-// counts these.
+// had been asked for. The others say how they are used where their arguments are refused, which cobra only
+// counts, and where a flag lacks.
 func refuseUnknown(of *cobra.Command) {
 	for _, c := range of.Commands() {
 		if c.HasSubCommands() && !c.Runnable() {
@@ -128,6 +134,12 @@ func refuseUnknown(of *cobra.Command) {
 				}
 				return nil
 			}
+		}
+		c.PreRunE = func(c *cobra.Command, _ []string) error {
+			if err := c.ValidateRequiredFlags(); err != nil {
+				return tellsOfHelp(c, err)
+			}
+			return nil
 		}
 		refuseUnknown(c)
 	}
