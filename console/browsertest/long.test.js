@@ -44,6 +44,17 @@ test("on a narrow screen why two are alike is seen without scrolling", async () 
   await browser.close();
 });
 
+test("on a narrow screen what a campaign spent and what an endpoint answered are seen without scrolling, on a wide one how to verify", async () => {
+  const browser = await chromium(), page = await opened(browser);
+  for (const [width, name, selector] of [[360, "campaigns.html", ".scroll"], [360, "campaigns-long.html", ".scroll"], [360, "webhook.html", ".scroll"], [360, "webhook-long.html", ".scroll"], [1440, "webhook.html", "section:not(.c12) > pre"]]) {
+    await page.setViewportSize({ width, height: 900 });
+    await page.goto(`http://golden.test/${name}`);
+    const wide = await page.locator(`main ${selector}`).evaluateAll((all) => all.map((e) => e.scrollWidth - e.clientWidth));
+    assert.ok(wide.length > 0 && Math.max(...wide) <= 0, `${name} is ${wide} px too wide`);
+  }
+  await browser.close();
+});
+
 test("the builder shows each comparison whole, and no field for one that compares with nothing", async () => {
   const browser = await chromium(), page = await opened(browser);
   for (const width of [360, 768, 1440]) {

@@ -145,14 +145,15 @@ for (const choice of document.querySelectorAll("select[data-go]")) {
 const live = document.querySelector("[data-live]");
 if (live && "EventSource" in window) {
   const list = live.querySelector("tbody"), state = document.querySelector("[data-live-state]");
+  const say = (text) => { state.hidden = false; state.textContent = text; };
   let source, again;
   const follow = () => {
     source?.close();
     clearTimeout(again);
     source = new EventSource("/console/live" + (live.dataset.after ? "?after=" + encodeURIComponent(live.dataset.after) : ""));
-    source.onopen = () => { state.textContent = words.live; };
+    source.onopen = () => say(words.live);
     source.onerror = () => {
-      state.textContent = words.not_connected_tries_again;
+      say(words.not_connected_tries_again);
       if (source.readyState === EventSource.CLOSED && !document.hidden) again = setTimeout(follow, 3000); // a browser tries no more after an answer that is no stream, as of a proxy
     };
     source.onmessage = (e) => {
