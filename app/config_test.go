@@ -120,8 +120,10 @@ func TestConnectionsToTheDatabaseAreDivided(t *testing.T) {
 
 func TestASettingThatIsMisspeltIsNamed(t *testing.T) {
 	t.Parallel()
-	names := Misspelt([]string{"KINDRED_LISTEN=x", "KINDRED_LISTN=x", "KINDRED_TEST_ANY=x", "KINDRED_SERVICE_HOST=x", "PATH=x",
-		"KINDRED_URL=x", "KINDRED_API_KEY=x", "KINDRED_PROFILE=x", "KINDRED_LISTEN_SECRET=x"})
+	names := Misspelt([]string{
+		"KINDRED_LISTEN=x", "KINDRED_LISTN=x", "KINDRED_TEST_ANY=x", "KINDRED_SERVICE_HOST=x", "PATH=x",
+		"KINDRED_URL=x", "KINDRED_API_KEY=x", "KINDRED_PROFILE=x", "KINDRED_LISTEN_SECRET=x",
+	})
 	if !slices.Equal(names, []string{"KINDRED_LISTN"}) {
 		t.Errorf("%v", names)
 	}

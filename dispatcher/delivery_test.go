@@ -139,7 +139,7 @@ func TestWhateverFailsIsTriedAgain(t *testing.T) {
 	defer resetting.Close()
 
 	ancient := httptest.NewUnstartedServer(http.NotFoundHandler())
-	ancient.TLS = &tls.Config{MaxVersion: tls.VersionTLS11} //nolint:gosec // that is what it is for
+	ancient.TLS = &tls.Config{MaxVersion: tls.VersionTLS11}
 	ancient.Config.ErrorLog = untrusted.Config.ErrorLog
 	ancient.StartTLS()
 	defer ancient.Close()

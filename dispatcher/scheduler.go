@@ -336,8 +336,7 @@ func (s *scheduler) claimed(quotas []quota, claims []claim) {
 	}
 }
 
-// observe adjusts the slots of an endpoint to how an attempt ended, and after how
-// long. It says, once, that the endpoint has failed for long.
+// observe adjusts the slots of an endpoint to how an attempt ended, and after how long.
 func (s *scheduler) observe(webhook id.Webhook, accepted bool, took time.Duration) {
 	e := s.endpoints[webhook]
 	if accepted {
