@@ -59,12 +59,13 @@ func mustSurvey(t testing.TB, q Question, users []traits.Flat) Surveyed {
 	return testkit.Must(Survey(context.Background(), q, counted(users)))(t)
 }
 
-// Traits that have nothing to do with the clusters are dealt out anew, 50 times.
+// Traits that have nothing to do with the clusters are dealt out anew, 20 times.
 func TestChanceSetsNoClusterApart(t *testing.T) {
+	t.Parallel()
 	random := draws(8)
 	for _, size := range []int{25, 100, 400} {
 		told, all := 0, 0
-		for range 50 {
+		for range 20 {
 			users := make([]traits.Flat, 4*size)
 			result := Result{K: 4, Centroids: [][]float32{{0}, {1}, {2}, {3}}, Spreads: []float64{1, 1, 1, 1}}
 			for i := range users {
