@@ -15,7 +15,7 @@ import (
 // What sets a cluster apart.
 const (
 	leastEffect   = 0.3
-	leastSure     = 3   // standard errors that an effect is off by, too: of 400 traits of chance one is
+	leastSure     = 3   // standard errors from chance, too: of 400 traits of chance one is that far
 	mostEffect    = 1e9 // in which more ends: beside 1e-300 of most, 1e50 of some would be infinite, which JSON has not
 	leastHolders  = 10  // of a level that may be named
 	maxDistinct   = 10  // distinctions that are kept
@@ -77,13 +77,13 @@ func (s *survey) distinctions(cluster int, scales []scale) []Distinction {
 	var found []Distinction
 	for i, t := range s.reader.traits {
 		d := Distinction{Path: t.Path, Type: t.Type}
-		var standardError float64 // of the effect, were the cluster drawn from everybody
+		var sure float64 // standard errors, were the cluster drawn from everybody
 		if numeric(t.Type) {
-			standardError = d.byMedian(&s.groups[cluster], i, scales[i])
+			sure = d.byMedian(&s.groups[cluster], i, scales[i])
 		} else {
-			standardError = d.byLevel(&s.groups[cluster], &s.groups[s.Result.K], i)
+			sure = d.byLevel(&s.groups[cluster], &s.groups[s.Result.K], i)
 		}
-		if math.Abs(d.Effect) >= max(leastEffect, leastSure*standardError) {
+		if math.Abs(d.Effect) >= leastEffect && sure >= leastSure {
 			found = append(found, d)
 		}
 	}
@@ -122,14 +122,15 @@ func clip(text string) string {
 	return text
 }
 
-// scale is the middle and the width of everybody's numbers.
-type scale struct{ median, spread float64 }
+// scale is the middle and the width of everybody's numbers, and the shares on both sides of the middle.
+type scale struct{ median, spread, below, above float64 }
 
 func measureScale(sorted []float64) scale {
 	if len(sorted) == 0 {
 		return scale{}
 	}
 	s := scale{median: traits.SharedQuantile(sorted, 0.5), spread: (traits.SharedQuantile(sorted, 0.75) - traits.SharedQuantile(sorted, 0.25)) / 1.349}
+	s.below, s.above = sides(sorted, s.median)
 	if s.spread > 0 {
 		return s
 	}
@@ -144,19 +145,30 @@ func measureScale(sorted []float64) scale {
 	return s
 }
 
-func (d *Distinction) byMedian(g *group, trait int, all scale) (standardError float64) {
+// sides are the shares of numbers below a middle and above it.
+func sides(sorted []float64, middle float64) (below, above float64) {
+	first, _ := slices.BinarySearch(sorted, middle)
+	last, _ := slices.BinarySearch(sorted, math.Nextafter(middle, math.Inf(1)))
+	n := float64(len(sorted))
+	return float64(first) / n, (n - float64(last)) / n
+}
+
+// byMedian goes by the sign test, which asks nothing of how the numbers are spread: how many of the cluster are
+// above everybody's median, and how many below.
+func (d *Distinction) byMedian(g *group, trait int, all scale) (sure float64) {
 	known, _ := g.sorted(trait)
 	if len(known) < leastHolders || all.spread == 0 {
 		return 0
 	}
 	d.Here, d.All = traits.SharedQuantile(known, 0.5), all.median
 	d.Effect = min(max((d.Here-d.All)/all.spread, -mostEffect), mostEffect)
-	return math.Sqrt(math.Pi / 2 / float64(len(known))) // of a median, which is 1.25 times that of a mean
+	below, above := sides(known, all.median)
+	return math.Abs((above-below)-(all.above-all.below)) * math.Sqrt(float64(len(known))/(all.above+all.below))
 }
 
 // byLevel finds the level that sets the cluster apart the most; where one
 // and another less do, such as the two of a flag, the one that is held more.
-func (d *Distinction) byLevel(g, all *group, trait int) (standardError float64) {
+func (d *Distinction) byLevel(g, all *group, trait int) (sure float64) {
 	for _, level := range slices.Sorted(maps.Keys(all.held[trait])) {
 		holders, n := g.held[trait][level], all.held[trait][level]
 		share, here := float64(n)/float64(all.users), float64(holders)/float64(g.users)
@@ -168,7 +180,7 @@ func (d *Distinction) byLevel(g, all *group, trait int) (standardError float64) 
 			*d = found
 		}
 	}
-	return 1 / math.Sqrt(float64(g.users))
+	return math.Abs(d.Effect) * math.Sqrt(float64(g.users))
 }
 
 func (d Distinction) before(e Distinction) bool {
