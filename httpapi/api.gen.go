@@ -2162,7 +2162,7 @@ type ClusterSummary struct {
 	Size int `json:"size"`
 }
 
-// ClusterTrait A trait that sets a cluster apart.
+// ClusterTrait A trait that sets a cluster apart: by .3 standard deviations, and by more than chance does.
 type ClusterTrait struct {
 	// ClusterValue The median, as the rounded mean of the ten users in the middle (of dates in days before the run), or the share that has the level, within the cluster.
 	ClusterValue float64 `json:"cluster_value"`
@@ -4368,7 +4368,7 @@ type RuleToPreview struct {
 	Rule SegmentRuleText `json:"rule"`
 }
 
-// RuleTrait A trait that sets those whom a rule names apart.
+// RuleTrait A trait that sets those whom a rule names apart: by .3 standard deviations, and by more than chance does.
 type RuleTrait struct {
 	// Effect In robust standard deviations; negative where they have less.
 	Effect float64 `json:"effect"`

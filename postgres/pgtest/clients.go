@@ -32,15 +32,20 @@ func TenancyOf(ctx context.Context, t testing.TB, pool *pgxpool.Pool) Tenancy {
 	}
 }
 
+// asked is what a read model's statement asks after how fresh the model is, which names the client too; any other is whole.
+func asked(statement string) string {
+	if _, rest, ok := strings.Cut(statement, "FROM fresh LEFT JOIN"); ok {
+		return rest
+	}
+	return statement
+}
+
 var namesClient = regexp.MustCompile(`\bclients?\b`)
 
 // Unbound says whether a statement touches tables of clients, and whether it uses one more often
 // than it names the client of its rows: of is then how the statement calls that table.
 func (c Tenancy) Unbound(statement string) (of string, touches, unbound bool) {
-	// A read model's statement first asks how fresh the model is, which names the client too.
-	if _, asked, ok := strings.Cut(statement, "FROM fresh LEFT JOIN"); ok {
-		statement = asked
-	}
+	statement = asked(statement)
 	if !c.touched.MatchString(statement) {
 		return "", false, false
 	}
@@ -65,9 +70,7 @@ var sameClient = regexp.MustCompile(`(\w+)\.client\s*=\s*(?:(\w+)\.client\b)?`)
 // Untied returns how a statement calls a table of clients whose rows it ties to those of other such
 // tables alone, where it ties one so: such a statement is of all clients.
 func (c Tenancy) Untied(statement string) (of string, untied bool) {
-	if _, asked, ok := strings.Cut(statement, "FROM fresh LEFT JOIN"); ok {
-		statement = asked
-	}
+	statement = asked(statement)
 	tables := map[string]bool{}
 	for _, use := range c.used.FindAllStringSubmatch(statement, -1) {
 		tables[use[2]] = use[2] != ""

@@ -3106,7 +3106,8 @@ type ClusterSummary struct {
 	Size int64 `json:"size"`
 }
 
-// ClusterTrait: A trait that sets a cluster apart.
+// ClusterTrait: A trait that sets a cluster apart: by .3 standard deviations, and by more than
+// chance does.
 type ClusterTrait struct {
 	// The median, as the rounded mean of the ten users in the middle (of dates in days before the
 	// run), or the share that has the level, within the cluster.
@@ -4591,7 +4592,8 @@ type RuleToPreview struct {
 	ConsentLayerID *string `json:"consent_layer_id,omitzero"`
 }
 
-// RuleTrait: A trait that sets those whom a rule names apart.
+// RuleTrait: A trait that sets those whom a rule names apart: by .3 standard deviations, and by
+// more than chance does.
 type RuleTrait struct {
 	// In robust standard deviations; negative where they have less.
 	Effect float64 `json:"effect"`

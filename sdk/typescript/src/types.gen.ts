@@ -776,7 +776,7 @@ export interface ClusterSummary {
   size: number;
 }
 
-/** A trait that sets a cluster apart. */
+/** A trait that sets a cluster apart: by .3 standard deviations, and by more than chance does. */
 export interface ClusterTrait {
   /**
    * The median, as the rounded mean of the ten users in the middle (of dates in days before the
@@ -2287,7 +2287,10 @@ export interface RuleToPreview {
   consent_layer_id?: string;
 }
 
-/** A trait that sets those whom a rule names apart. */
+/**
+ * A trait that sets those whom a rule names apart: by .3 standard deviations, and by more than
+ * chance does.
+ */
 export interface RuleTrait {
   /** In robust standard deviations; negative where they have less. */
   effect: number;

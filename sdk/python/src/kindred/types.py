@@ -792,7 +792,7 @@ class ClusterSummary(TypedDict):
 
 
 class ClusterTrait(TypedDict):
-    """A trait that sets a cluster apart."""
+    """A trait that sets a cluster apart: by .3 standard deviations, and by more than chance does."""
     # The median, as the rounded mean of the ten users in the middle (of dates in days before the
     # run), or the share that has the level, within the cluster.
     cluster_value: float
@@ -2149,7 +2149,9 @@ class RuleToPreview(TypedDict):
 
 
 class RuleTrait(TypedDict):
-    """A trait that sets those whom a rule names apart."""
+    """A trait that sets those whom a rule names apart: by .3 standard deviations, and by more than
+    chance does.
+    """
     # In robust standard deviations; negative where they have less.
     effect: float
     # The median, as the rounded mean of the ten users in the middle (of dates in days before the
