@@ -96,6 +96,10 @@ func TestCampaign(t *testing.T) {
 			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: soon}}, when: become("running"),
 			then: []event.Event{event.CampaignScheduled{Campaign: spring}},
 		},
+		"a draft whose time has come starts": {
+			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: terms(func(t *event.CampaignTerms) { t.StartsAt = at(0) })}},
+			when:  become("running"), then: []event.Event{started},
+		},
 		"scheduling twice adds nothing": {
 			given: []event.Event{event.CampaignDrafted{Campaign: spring, CampaignTerms: soon}, event.CampaignScheduled{Campaign: spring}},
 			when:  become("running"),

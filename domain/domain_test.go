@@ -257,18 +257,21 @@ func TestAPIKey(t *testing.T) {
 			return k.Issue(event.APIKeyIssued{Key: key, Name: name, Scopes: scopes}, time.Time{})
 		}
 	}
-	expiring := func(at time.Time) func(*domain.APIKey) ([]event.Event, error) {
+	expiring := func(after time.Duration) func(*domain.APIKey) ([]event.Event, error) {
 		return func(k *domain.APIKey) ([]event.Event, error) {
-			return k.Issue(event.APIKeyIssued{Key: key, Name: "n", ExpiresAt: &at}, at)
+			return k.Issue(event.APIKeyIssued{Key: key, Name: "n", ExpiresAt: at(after)}, noon)
 		}
 	}
 	revoke := func(k *domain.APIKey) ([]event.Event, error) { return k.Revoke() }
 	issued, revoked := event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"read", "write"}, Implied: []string{"webhooks"}}, event.APIKeyRevoked{Key: key}
+	brief := issued
+	brief.ExpiresAt = at(time.Second)
 	tell(t, map[string]story[*domain.APIKey]{
 		"a key reads, writes and manages webhooks unless told otherwise": {when: issue("n"), then: []event.Event{issued}},
 		"a key has the scopes that were asked for":                       {when: issue("n", "erase", "admin", "read:user"), then: []event.Event{event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"erase", "admin", "read:user"}}}},
 		"who only writes manages no webhooks":                            {when: issue("n", "write"), then: []event.Event{event.APIKeyIssued{Key: key, Name: "n", Scopes: []string{"write"}}}},
-		"a key that has expired is not issued":                           {when: expiring(time.Time{}), fault: "invalid", at: "/expires_at"},
+		"a key expires when it was asked to":                             {when: expiring(time.Second), then: []event.Event{brief}},
+		"a key that has expired is not issued":                           {when: expiring(0), fault: "invalid", at: "/expires_at"},
 		"a scope that is none is named":                                  {when: issue("n", "read", "root"), fault: "invalid", at: "/scopes/1"},
 		"a key without a name is refused":                                {when: issue(""), fault: "invalid", at: "/name"},
 		"a name of 201 characters is refused":                            {when: issue(strings.Repeat("ü", 201)), fault: "invalid", at: "/name"},
