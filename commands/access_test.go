@@ -129,7 +129,7 @@ func TestSessionsAreEndedByTheirMembersAndThoseWhoManageThem(t *testing.T) {
 		m := testkit.Must(w.AddMember(t.Context(), owner, commands.AddMember{Email: role + "@example.com", Role: role, Password: "secret"}))(t)
 		return commands.Call{Client: owner.Client, Member: m.Member, Actor: string(m.Member)}
 	}
-	admin, viewer := as("admin"), as("viewer")
+	admin, viewer, second := as("admin"), as("viewer"), as("owner")
 	for _, tt := range []struct {
 		by, of  commands.Call
 		manages bool
@@ -141,6 +141,7 @@ func TestSessionsAreEndedByTheirMembersAndThoseWhoManageThem(t *testing.T) {
 		{admin, owner, true, "owner_only"},
 		{owner, admin, true, ""},
 		{owner, owner, true, ""},
+		{second, owner, true, ""},
 	} {
 		s, err := w.OpenSession(t.Context(), tt.of, secretHash("x"), 0)
 		if err != nil {
