@@ -66,21 +66,24 @@ func TestReserve(t *testing.T) {
 		completed(t, reserve(t, s, repeat("b", "2")), true)
 	})
 	t.Run("keys of other clients and routes are other keys", func(t *testing.T) {
-		reserve(t, s, repeat("c", "1"))
-		other := repeat("c", "2")
-		other.Client = "cli_b"
-		reserve(t, s, other)
-		other = repeat("c", "2")
-		other.Route = "POST /y"
-		reserve(t, s, other)
+		mine, others, elsewhere := repeat("c", "1"), repeat("c", "2"), repeat("c", "3")
+		others.Client, elsewhere.Route = "cli_b", "POST /y"
+		for _, r := range []httpapi.Repeat{mine, others, elsewhere} {
+			reserve(t, s, r)
+		}
+		for _, r := range []httpapi.Repeat{mine, others, elsewhere} {
+			refused(t, s, r, "in_flight")
+		}
 	})
 	t.Run("a dead holder's key goes to the same body, and the dead completes nothing", func(t *testing.T) {
 		dead := reserve(t, s, repeat("d", "1"))
 		exec(`UPDATE idempotency SET lease_until = now() - interval '1 second'`)
 		refused(t, s, repeat("d", "2"), "idempotency_key_reused")
 		next := reserve(t, s, repeat("d", "1"))
-		completed(t, dead, false)
-		refused(t, s, repeat("d", "1"), "in_flight")
+		for _, succeeded := range []bool{false, true} {
+			completed(t, dead, succeeded)
+			refused(t, s, repeat("d", "1"), "in_flight")
+		}
 		completed(t, next, true)
 		reserve(t, s, repeat("d", "1"))
 	})
@@ -122,15 +125,19 @@ func TestAKeyIsKeptWhileItsProcessLivesAndSoonFreeAfter(t *testing.T) {
 
 	reserve(t, first, repeat("a", "1"))
 	reserve(t, first, repeat("b", "1")) // another request is under way
-	until := func() (at time.Time) {
+	reserve(t, second, repeat("c", "1"))
+	until := func(key string) (at time.Time) {
 		t.Helper()
-		if err := pool.QueryRow(t.Context(), `SELECT lease_until FROM idempotency WHERE key = 'a'`).Scan(&at); err != nil {
+		if err := pool.QueryRow(t.Context(), `SELECT lease_until FROM idempotency WHERE key = $1`, []byte(key)).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
 		return at
 	}
-	reserved := until()
-	testkit.Eventually(t, "the lease is prolonged", func() bool { return until().After(reserved) })
+	reserved, anothers := until("a"), until("c")
+	testkit.Eventually(t, "the lease is prolonged", func() bool { return until("a").After(reserved) })
+	if at := until("c"); !at.Equal(anothers) {
+		t.Errorf("the lease of another process ends at %s, not at %s", at, anothers)
+	}
 	refused(t, second, repeat("a", "1"), "in_flight")
 
 	die()
