@@ -138,6 +138,10 @@ func TestOurOwnTrouble(t *testing.T) {
 			if logged != tt.logged {
 				t.Errorf("logged %d times, want %d: %s", logged, tt.logged, log)
 			}
+			level := map[int]string{500: "ERROR", 503: "INFO"}[tt.status]
+			if !strings.Contains(log, `"level":"`+level+`","msg":"request",`) {
+				t.Errorf("no %s tells of the request: %s", level, log)
+			}
 		})
 	}
 }
