@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -493,6 +494,25 @@ func TestWhatIsDueHappensOnceWhenTheClockIsMoved(t *testing.T) {
 	if told, _ := p.segmentChanges(seen, since); len(told) != 1 || told[0] != "left ann" {
 		t.Errorf("told is %v", told)
 	}
+	sizes := func(of account, query string) answer { return of.get(seen + "/sizes" + query) }
+	all := want[httpapi.SegmentSizes](t, http.StatusOK, sizes(p.account, "")).Sizes
+	oldest, newest := all[0], all[len(all)-1]
+	if oldest.Members != 1 || newest.Members != 0 || newest.Day.String() != p.clock().Now.UTC().Format(time.DateOnly) || newest.Day.Sub(oldest.Day.Time) != time.Duration(len(all)-1)*24*time.Hour {
+		t.Errorf("the sizes by now are %v", all)
+	}
+	to := oldest.Day.Add(time.Hour)
+	between := func(from time.Time) string {
+		return "?from=" + from.Format(time.RFC3339) + "&to=" + to.Format(time.RFC3339)
+	}
+	for _, from := range []time.Time{to, to.AddDate(0, 0, -400)} {
+		if got := want[httpapi.SegmentSizes](t, http.StatusOK, sizes(p.account, between(from))).Sizes; !slices.Equal(got, all[:1]) {
+			t.Errorf("the sizes from %s to %s are %v", from, to, got)
+		}
+	}
+	for _, from := range []time.Time{to.Add(time.Second), to.AddDate(0, 0, -400).Add(-time.Second)} {
+		wantProblem(t, http.StatusUnprocessableEntity, "invalid", sizes(p.account, between(from)))
+	}
+	wantProblem(t, http.StatusNotFound, "segment_unknown", sizes(owner, ""))
 	p.moveClock(now.Add(51 * time.Hour))
 	testkit.Eventually(t, "the campaign is over", func() bool { return p.campaign(c).Status == "completed" })
 
