@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kindred/domain/id"
@@ -111,6 +112,33 @@ func TestPagesOfTheLogEndWhereEventsAreLarge(t *testing.T) {
 		}
 		if n != events {
 			t.Errorf("%s: %d of %d events were read", name, n, events)
+		}
+	}
+}
+
+func TestOfAClientIsReadWhatStandsBehindOnePositionAndUpToAnother(t *testing.T) {
+	t.Parallel()
+	store := open(t, pgtest.New(t))
+	for i := range 8 {
+		e := newEvent()
+		if i%2 == 1 {
+			e.Client = "cli_00000000000000000000000001"
+		}
+		if err := appendEvent(t.Context(), store, newStream(), eventstore.NoStream, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(after, upTo eventstore.Position, limit int) []eventstore.Record {
+		t.Helper()
+		return testkit.Must(store.ReadClient(t.Context(), client, after, upTo, limit))(t)
+	}
+	all := read(eventstore.Start, headOf(t, store), 10)
+	if n := testkit.Must(store.CountClient(t.Context(), client))(t); n != 4 || len(all) != 4 {
+		t.Fatalf("%d events are counted, and %d read, of 4", n, len(all))
+	}
+	for limit, want := range map[int][]eventstore.Record{10: all[1:3], 1: all[1:2]} {
+		if diff := cmp.Diff(want, read(all[0].Position, all[2].Position, limit)); diff != "" {
+			t.Errorf("at most %d: %s", limit, diff)
 		}
 	}
 }
