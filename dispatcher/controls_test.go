@@ -236,12 +236,14 @@ func TestAnEndpointIsDisabledByAFailureThatComesLateEnough(t *testing.T) {
 	webhook, subscribed := r.subscribe(client, "http://127.0.0.1:1", "")
 	silent, second := r.subscribe(client, "http://127.0.0.1:1", "")
 	free, third := r.subscribe(client, "http://127.0.0.1:1", "")
+	back, fourth := r.subscribe(client, "http://127.0.0.1:1", "")
 	chosen := event.EndpointControls{DisableAfter: 60}
-	r.apply(subscribed, second, third,
+	r.apply(subscribed, second, third, fourth,
 		r.recorded(client, event.WebhookControlsSet{Webhook: webhook, EndpointControls: chosen}),
-		r.recorded(client, event.WebhookControlsSet{Webhook: silent, EndpointControls: chosen}))
+		r.recorded(client, event.WebhookControlsSet{Webhook: silent, EndpointControls: chosen}),
+		r.recorded(client, event.WebhookControlsSet{Webhook: back, EndpointControls: chosen}))
 	began := r.at.Add(time.Second)
-	fail := func(of id.Webhook, since, last time.Time) {
+	fail := func(of id.Webhook, since any, last time.Time) {
 		r.exec(`INSERT INTO dispatch_health AS h (client, webhook, failing_since, last_failure_at) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (client, webhook) DO UPDATE SET failing_since = $3, last_failure_at = $4`, client, of, since, last)
 	}
@@ -255,6 +257,7 @@ func TestAnEndpointIsDisabledByAFailureThatComesLateEnough(t *testing.T) {
 	fail(silent, began, began.Add(59*time.Second))
 	fail(free, began, began.Add(time.Hour))
 	fail(webhook, began, began.Add(time.Minute))
+	fail(back, nil, began.Add(time.Hour)) // and then it accepted
 	if found := look(); len(found) != 1 || found[0] != webhook {
 		t.Fatalf("disabled %v", found)
 	}
