@@ -393,29 +393,39 @@ func TestATestOfAnyTypeIsSentAndNotToldOf(t *testing.T) {
 func TestTestsAreBoundedInAMinuteWhateverBecameOfThem(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, Config{})
-	client := r.client()
+	client, beside := r.client(), r.client()
 	webhook, subscribed := r.subscribe(client, "http://a.example", "")
-	r.apply(subscribed)
-	test := func() error {
+	another, second := r.subscribe(beside, "http://b.example", "")
+	r.apply(subscribed, second)
+	testOf := func(client id.Client, webhook id.Webhook) error {
 		_, err := r.manual().Test(t.Context(), client, webhook, matchType, nil)
 		return err
 	}
+	test := func() error { return testOf(client, webhook) }
 	for i := range maxTests {
-		if err := test(); err != nil {
+		r.apply(r.match(client)) // which is no test
+		if err := errors.Join(test(), testOf(beside, another)); err != nil {
 			t.Fatalf("test %d: %v", i+1, err)
 		}
 		if i < maxTests/2 {
-			r.endAs(delivered, 1)
+			r.endAs(delivered, 3)
 		}
 	}
-	r.exec(`UPDATE dispatch_deliveries SET queued_at = queued_at - interval '40 s'`)
+	r.exec(`UPDATE dispatch_queue SET queued_at = now()`)
+	r.exec(`UPDATE dispatch_deliveries SET queued_at = now() - interval '40 s'`)
 	refused := fault.As(test())
 	if refused == nil || refused.Code != "too_many_tests" || refused.RetryAfter <= 0 || refused.RetryAfter > 20*time.Second {
 		t.Errorf("the test after the last is answered %+v", refused)
 	}
-	r.exec(`UPDATE dispatch_deliveries SET queued_at = queued_at - interval '20 s'`)
+	r.exec(`UPDATE dispatch_deliveries SET queued_at = now() - interval '60 s'`)
 	if err := test(); err != nil {
 		t.Errorf("a minute after the first: %v", err)
+	}
+	r.exec(`UPDATE dispatch_queue SET queued_at = now() - interval '60 s'`)
+	for i := range maxTests {
+		if err := test(); err != nil {
+			t.Fatalf("test %d, a minute after all of them: %v", i+1, err)
+		}
 	}
 }
 
@@ -482,7 +492,7 @@ func TestAKeyThatIsFreeAgainNamesANewRequest(t *testing.T) {
 	for _, event := range []id.Event{first.ID, second.ID, second.ID} { // the last is a repetition
 		of := deliveryOf(event, webhook)
 		d, err := m.Redeliver(t.Context(), client, webhook, of, key)
-		if err != nil || d.RedeliveryOf == nil || *d.RedeliveryOf != of {
+		if err != nil || d.RedeliveryOf == nil || *d.RedeliveryOf != of || d.Event != event {
 			t.Errorf("redelivered %+v, %v", d, err)
 		}
 		made[d.ID] = true
@@ -505,7 +515,7 @@ func TestAKeyThatIsFreeAgainNamesANewRequest(t *testing.T) {
 		webhook id.Webhook
 		since   time.Time
 		want    int
-	}{{webhook, since, 1}, {webhook, time.Time{}, 1}, {other, time.Time{}, 2}, {other, time.Time{}, 2}} {
+	}{{webhook, since, 1}, {webhook, time.Time{}, 1}, {other, time.Time{}, 2}, {other, time.Time{}, 2}, {webhook, since, 1}} {
 		got, err := m.Recover(t.Context(), client, recovery.webhook, recovery.since, key)
 		if err != nil || got.Recovered != recovery.want {
 			t.Errorf("recovered %+v, not %d, %v", got, recovery.want, err)
@@ -774,13 +784,26 @@ func TestTheFirstAnswersOfAnEndpointCountByTheirTimes(t *testing.T) {
 func TestWhatHasFailedForLongestIsListedFirst(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, Config{})
-	client := r.client()
+	client, beside := r.client(), r.client()
+	accepts, healthy := r.subscribe(client, "http://a.example", "")
 	webhooks := map[id.Webhook]time.Duration{}
+	r.apply(healthy)
+	r.exec(`INSERT INTO dispatch_health (client, webhook, last_failure_at, last_success_at) VALUES ($1, $2, $3, $3)`, client, accepts, r.at)
+	fails := func(of id.Client, since time.Duration) id.Webhook {
+		webhook, subscribed := r.subscribe(of, "http://a.example", "")
+		r.apply(subscribed, r.match(of))
+		webhooks[webhook] = since
+		r.exec(`INSERT INTO dispatch_health (client, webhook, failing_since, last_failure_at) VALUES ($1, $2, $3, $3)`, of, webhook, r.at.Add(-since))
+		return webhook
+	}
 	for i := range 5 {
-		webhook, subscribed := r.subscribe(client, "http://a.example", "")
-		r.apply(subscribed)
-		webhooks[webhook] = time.Duration(i) * time.Hour
-		r.exec(`INSERT INTO dispatch_health (client, webhook, failing_since, last_failure_at) VALUES ($1, $2, $3, $3)`, client, webhook, r.at.Add(-webhooks[webhook]))
+		fails(client, time.Duration(i)*time.Hour)
+	}
+	fails(beside, 6*time.Hour)
+	r.apply(r.recorded(client, event.WebhookPaused{Webhook: fails(client, 7*time.Hour)}))
+	r.exec(`UPDATE dispatch_queue SET failed = made % 2`)
+	if all, err := r.manual().Failing(t.Context(), client, 10); err != nil || len(all) != 5 {
+		t.Errorf("of 5 that fail %d are listed, %v", len(all), err)
 	}
 	found, err := r.manual().Failing(t.Context(), client, 3)
 	if err != nil || len(found) != 3 {
@@ -789,6 +812,9 @@ func TestWhatHasFailedForLongestIsListedFirst(t *testing.T) {
 	for i, f := range found {
 		if want := time.Duration(4-i) * time.Hour; webhooks[f.Webhook] != want {
 			t.Errorf("place %d has what has failed for %s, not for %s", i, webhooks[f.Webhook], want)
+		}
+		if f.Waiting != i+2 { // of the matches since it was subscribed
+			t.Errorf("for place %d %d deliveries wait, not %d", i, f.Waiting, i+2)
 		}
 	}
 }
