@@ -12,10 +12,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,6 +232,48 @@ func TestAnAnswerThatIsNoHTTPIsToldInPlainWords(t *testing.T) {
 		if o.verdict != failed || o.err != "the receiver's answer is not valid HTTP" {
 			t.Errorf("%.40q: %s with %q", answer, o.verdict, o.err)
 		}
+	}
+}
+
+// closedConn tells when it is closed on this side.
+type closedConn struct {
+	net.Conn
+	closed *atomic.Bool
+}
+
+func (c closedConn) Close() error {
+	c.closed.Store(true)
+	return c.Conn.Close()
+}
+
+// A receiver may close a connection that is kept just when the next delivery takes it. Go's words for it are those of
+// no answer that was read.
+func TestAKeptConnectionThatIsClosedAsItIsTakenIsToldInPlainWords(t *testing.T) {
+	t.Parallel()
+	w := newWorker(newFixture(t, Config{}).Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	var closed atomic.Bool
+	dial := w.transport.DialContext
+	w.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return closedConn{conn, &closed}, err
+	}
+	to := newReceiver(t, nil)
+	reused := false
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		if reused = i.Reused; reused {
+			to.CloseClientConnections()
+			testkit.Eventually(t, "the connection is closed", closed.Load)
+		}
+	}})
+	for _, want := range []string{"", "the receiver closed the connection without an answer"} {
+		o := w.attempt(ctx, claim{Address: address{Clear: to.URL}, Body: []byte("{}"), read: w.Now().Add(time.Hour)})
+		if o.err != want {
+			t.Errorf("told %q, not %q", o.err, want)
+		}
+	}
+	if !reused {
+		t.Error("no connection was kept")
 	}
 }
 

@@ -195,6 +195,10 @@ func (w *worker) post(ctx context.Context, c claim, at time.Time, secrets [][]by
 	return resp.StatusCode, answer, wait, nil
 }
 
+// closedAsTaken is what net/http, which has no value for it, says of a kept connection that the receiver closed just as
+// the delivery took it. A transport that may repeat no request ends the attempt.
+const closedAsTaken = "http: server closed idle connection"
+
 const noAnswerInTime = "no answer within the time-out"
 
 // describe puts a failure into words for the delivery log; empty is success. A
@@ -203,7 +207,7 @@ func describe(err error, status int) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return noAnswerInTime
-	case errors.Is(err, io.EOF):
+	case errors.Is(err, io.EOF), err != nil && err.Error() == closedAsTaken:
 		return "the receiver closed the connection without an answer"
 	case err != nil:
 		return outward(err)
