@@ -277,6 +277,28 @@ func TestAKeptConnectionThatIsClosedAsItIsTakenIsToldInPlainWords(t *testing.T) 
 	}
 }
 
+// By such a header net/http takes a request for one that may be repeated.
+func TestAnEndpointsIdempotencyKeyRepeatsNoAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorker(newFixture(t, Config{}).Dispatcher, Config{}.withDefaults())
+	t.Cleanup(w.transport.CloseIdleConnections)
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		var requests atomic.Int32
+		to := newReceiver(t, func(http.ResponseWriter, *http.Request) {
+			if requests.Add(1) > 1 {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		c := claim{URL: to.URL, Own: map[string]string{name: "x"}, Body: []byte("{}")}
+		if _, _, _, err := w.post(t.Context(), c, w.Now(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := w.post(t.Context(), c, w.Now(), nil); err == nil || requests.Load() != 2 {
+			t.Errorf("%s: two attempts made %d requests: %v", name, requests.Load(), err)
+		}
+	}
+}
+
 func TestAnswersAreKeptUpToABound(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, Config{Timeout: 300 * time.Millisecond})

@@ -165,6 +165,9 @@ func (w *worker) post(ctx context.Context, c claim, at time.Time, secrets [][]by
 	for name, value := range c.Own {
 		req.Header.Set(name, value)
 	}
+	if req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != "" {
+		req.GetBody = nil // else the transport repeats a request with such a header, though it may have been seen
+	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "kindred-webhooks/1")
 	req.Header.Set("X-Service-Event", c.EventType)
