@@ -263,6 +263,9 @@ func TestQueries(t *testing.T) {
 		"updated_since=tomorrow":                    {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
 		"updated_since=2026-02-31T00:00:00Z":        {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
 		"updated_since=9999-12-31T23:59:59-01:00":   {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
+		"updated_since=2026-01-31T12:00:00%2B24:00": {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
+		"updated_since=2026-01-31T12:00:00-24:00":   {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
+		"updated_since=2026-01-31T12:00:00%2B01:60": {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
 		"updated_since=0000-01-01T00:00:00%2B01:00": {Pointer: "updated_since", Detail: "must be a time as in 2026-01-31T12:00:00Z"},
 	}
 	for query, want := range tests {

@@ -30,7 +30,8 @@ func (t Time) append(b []byte) []byte {
 	return append(b, 'Z', '"')
 }
 
-var plainTime = openapi3.NewRegexpFormatValidator(openapi3.FormatOfStringDateTime)
+// plainTime holds the form to RFC 3339: package time also takes a comma, and +24:00 and +01:60.
+var plainTime = openapi3.NewRegexpFormatValidator(`^[^,]+(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
 
 // checkTime refuses what is no time, such as the 30th of February, and one whose
 // year has not four digits in UTC, so that no answer could tell it.
