@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/net/idna"
 )
@@ -126,12 +127,18 @@ func (g *Guard) checkHost(host string) error {
 		}
 		return g.CheckAddr(a)
 	}
-	// What the transport does before it resolves a name: wide digits and dots become plain ones.
-	host, err := idna.Lookup.ToASCII(host)
-	if err != nil {
-		return errors.New("the host is not a valid name")
+	// What the transport does before it resolves a name: wide digits and dots become plain ones. A name
+	// that is plain it takes as it is, so that it may have an underscore.
+	if strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }) {
+		var err error
+		if host, err = idna.Lookup.ToASCII(host); err != nil {
+			return errors.New("the host is not a valid name")
+		}
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if err := checkName(host); err != nil {
+		return err
+	}
 	if a, err := netip.ParseAddr(host); err == nil {
 		return g.CheckAddr(a)
 	}
@@ -140,6 +147,33 @@ func (g *Guard) checkHost(host string) error {
 	}
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return g.CheckAddr(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	}
+	return nil
+}
+
+const (
+	// limit: client | name of the host in the URL of a webhook | {maxName B}, {maxLabel B} between two dots | 422 `invalid`
+	maxName  = 253 // bytes: with their lengths, the 255 of RFC 1035
+	maxLabel = 63
+)
+
+// checkName refuses a host that no DNS resolves, whoever owns it (RFC 1123, section 2.1). Underscores are
+// no part of that rule, but hosts have them, and resolvers take them.
+func checkName(host string) error {
+	if len(host) > maxName {
+		return fmt.Errorf("the host has over %d bytes", maxName)
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		switch {
+		case label == "":
+			return errors.New("the host has a dot too many")
+		case len(label) > maxLabel:
+			return fmt.Errorf("the host has over %d bytes without a dot", maxLabel)
+		case label[0] == '-', label[len(label)-1] == '-':
+			return errors.New("the host has a hyphen at the beginning or end, or beside a dot")
+		case strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
+			return errors.New("the host may hold letters, digits, hyphens, underscores and dots only")
+		}
 	}
 	return nil
 }

@@ -66,6 +66,8 @@ func TestURLsAreCheckedWhenTheyAreGiven(t *testing.T) {
 		"http://[::1]", "http://[::]", "http://[::ffff:127.0.0.1]", "http://[::ffff:7f00:1]", "http://[64:ff9b::7f00:1]", "http://[2002:7f00:1::]", "http://[fe80::1%25eth0]", "http://[2001:4860:4860::8888%25x]",
 		"http://0x7f000001", "http://0X7F000001", "http://2130706433", "http://017700000001", "http://0177.0.0.1", "http://0x7f.1", "http://127.1", "http://127.0.1", "http://1.2.3.4.5", "http://256.1.1.1", "http://8.8.8.08", "http://0x", "http://x.0x7f",
 		"http://１２７.0.0.1", "http://127。0。0。1", "http://localhost", "http://LOCALHOST:3000", "http://a.localhost", "http://localhost.",
+		"http://a..b/", "http://.a.com", "http://a.com..", "http://.", "http://-a.com", "http://a-.com", "http://a.-b.com", "http://a_.-b", "http://*.example.com",
+		"http://" + strings.Repeat("a", 64) + ".com", "http://" + strings.Repeat("a.", 126) + "aa", "http://" + strings.Repeat("ü", 60) + ".example",
 	}
 	g := NewGuard()
 	for _, text := range refused {
@@ -75,6 +77,8 @@ func TestURLsAreCheckedWhenTheyAreGiven(t *testing.T) {
 	}
 	for _, text := range []string{
 		"http://example.com", "HTTPS://Example.com", "https://example.com/hook?token=x", "https://example.com:8443/", "https://8.8.8.8/", "https://[2606:4700::1111]:443/", "https://bücher.example/", "https://0x7f.example", "https://1.example.com.",
+		"https://my_hooks.example.com", "https://_a.example.com", "https://a--b.example.com", "https://r3---sn-x.example.com", "https://xn--bcher-kva.example", "https://hooks", "https://3com.example",
+		"https://" + strings.Repeat("a", 63) + ".com", "https://" + strings.Repeat("a.", 126) + "a.",
 	} {
 		if err := g.CheckURL(text); err != nil {
 			t.Errorf("%q: %v", text, err)
