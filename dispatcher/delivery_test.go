@@ -14,10 +14,12 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -527,6 +529,39 @@ func TestWhatCouldNotBeSentIsNoFailureOfItsReceiver(t *testing.T) {
 	}
 	if w.scheduler.endpoints[webhook].failing || len(w.health.take()) != 0 {
 		t.Error("its receiver is said to fail")
+	}
+}
+
+func TestWantOfDescriptorsIsNoFailureOfTheReceiver(t *testing.T) {
+	t.Parallel()
+	lacks := func(lack syscall.Errno) error {
+		return &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", lack)}
+	}
+	for name, err := range map[string]error{
+		"of the process": lacks(syscall.EMFILE), "of the machine": lacks(syscall.ENFILE),
+		"of a lookup": &net.OpError{Op: "dial", Err: &net.DNSError{Err: lacks(syscall.EMFILE).Error(), Name: "a.example", IsTemporary: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log strings.Builder
+			w := newWorker(&Dispatcher{Guard: NewGuard(), Now: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}, Config{}.withDefaults())
+			w.transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, err }
+			w.scheduler.expect(firstAttempt, waiting{Webhook: "w", Client: "c"}, time.Now())
+			w.scheduler.claimed(w.scheduler.quotas(time.Now()), []claim{{Webhook: "w"}})
+			c := claim{Webhook: "w", Client: "c", Address: address{Clear: "http://a.example"}, read: time.Now()}
+			defer w.free(c)
+			for range 3 {
+				if o := w.deliver(t.Context(), c); o.verdict != returned || o.retryIn != pauseAfterTrouble {
+					t.Errorf("it is %s for %s: %s", o.verdict, o.retryIn, o.err)
+				}
+			}
+			if w.scheduler.endpoints["w"].failing || len(w.health.take()) != 0 {
+				t.Error("its receiver is said to fail")
+			}
+			if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "no file descriptor left") {
+				t.Errorf("%d lines: %s", lines, log.String())
+			}
+		})
 	}
 }
 

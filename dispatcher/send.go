@@ -88,6 +88,9 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 	default:
 		var asked string
 		o.status, o.answer, asked, err = w.post(ctx, c, started, secrets)
+		if outOfFiles(err) {
+			return w.putBack(ctx, o, "this process or machine has no file descriptor left", err)
+		}
 		if c.Waits && (o.status == http.StatusTooManyRequests || o.status == http.StatusServiceUnavailable) {
 			o.hold = retryAfter(asked, w.Now())
 		}
@@ -106,6 +109,18 @@ func (w *worker) attempted(ctx context.Context, o outcome) outcome {
 		o.retryIn = delay // nothing is claimed before the hold has ended, too
 	}
 	return o
+}
+
+// outOfFiles says whether a connection could not be opened for want of descriptors, which is no fault
+// of the endpoint. Of those that a lookup lacks, package net keeps the text alone.
+func outOfFiles(err error) bool {
+	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
+		lookup, failed := errors.AsType[*net.DNSError](err)
+		if errors.Is(err, lack) || failed && strings.HasSuffix(lookup.Err, lack.Error()) {
+			return true
+		}
+	}
+	return false
 }
 
 // putBack ends a claim through no fault of the endpoint. While the database is slow that may be
