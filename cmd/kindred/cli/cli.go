@@ -69,6 +69,9 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 		Version:       app.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
+
+		SuggestionsMinimumDistance: 2,
+
 		Long: "Matching and segmentation for many clients, event-sourced, on one Postgres.\n\nClients set KINDRED_URL and KINDRED_API_KEY. " +
 			"Whoever operates it finds its settings in kindred serve --help.",
 	}
@@ -81,12 +84,16 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	root.InitDefaultCompletionCmd() // now, so that it refuses what it does not have
 	refuseUnknown(root)
 	refuseTopics(root)
+	root.RunE = runGroup
 	root.SetFlagErrorFunc(tellsOfHelp)
 	return root
 }
 
 // tellsOfHelp says where it stands what a command takes: cobra only says that it was given something else.
 func tellsOfHelp(c *cobra.Command, err error) error {
+	if names := c.Flags().Args(); !c.HasParent() && len(names) > 0 { // a flag of a command that there is not
+		return noCommand(c, names[0])
+	}
 	return fmt.Errorf("%w; %s --help shows how it is called", err, c.CommandPath())
 }
 
@@ -119,13 +126,7 @@ func refuseUnknown(of *cobra.Command) {
 		if c.HasSubCommands() && !c.Runnable() {
 			c.DisableFlagsInUseLine = true
 			c.Args = nil // those of cobra say less than what follows
-			c.RunE = func(c *cobra.Command, args []string) error {
-				if len(args) == 0 {
-					return c.Help()
-				}
-				name := strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
-				return fmt.Errorf("%s has no command %q; kindred help %s lists them", name, args[0], name)
-			}
+			c.RunE = runGroup
 		}
 		if takes := c.Args; takes != nil {
 			c.Args = func(c *cobra.Command, args []string) error {
@@ -143,6 +144,24 @@ func refuseUnknown(of *cobra.Command) {
 		}
 		refuseUnknown(c)
 	}
+}
+
+// runGroup is what a group of commands does without one: it shows its help, as if that had been asked for.
+func runGroup(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	return noCommand(c, args[0])
+}
+
+// noCommand says what a group of commands does not have, and what is spelled alike.
+func noCommand(c *cobra.Command, name string) error {
+	group := strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
+	help := strings.TrimSuffix("kindred help "+strings.TrimPrefix(group, "kindred"), " ")
+	if alike := c.SuggestionsFor(name); len(alike) > 0 {
+		return fmt.Errorf("%s has no command %q, but %s; %s lists them", group, name, strings.Join(alike, ", "), help)
+	}
+	return fmt.Errorf("%s has no command %q; %s lists them", group, name, help)
 }
 
 func group(root *cobra.Command, name string, commands ...*cobra.Command) {

@@ -93,8 +93,11 @@ func TestHelpAboutNothingIsRefused(t *testing.T) {
 		if got := exitCode(err); got != code || code == 0 && !strings.Contains(out.String(), "Usage:") {
 			t.Errorf("kindred %s ends with %d (%v), want %d:\n%s", line, got, err, code, &out)
 		}
-		if name := line[strings.LastIndex(line, " ")+1:]; code == 2 && !strings.Contains(err.Error(), name) {
+		if name := line[strings.LastIndex(line, " ")+1:]; code > 0 && !strings.Contains(err.Error(), name) {
 			t.Errorf("kindred %s says %v", line, err)
+		}
+		if strings.HasSuffix(line, "nope") && !strings.Contains(err.Error(), "kindred help") {
+			t.Errorf("kindred %s names no help: %v", line, err)
 		}
 	}
 }
