@@ -58,13 +58,14 @@ type naming struct {
 	edges [][]float64
 	whole map[int][]float64 // everybody's numbers, sorted, of a trait where all are whole
 	ahead map[int]bool      // of a date: some are after the as-of
+	least map[int]float64   // everybody's least number, where so many have it that it may be told
 }
 
 // members is a set of sampled users, a bit each; each cluster begins with a word of its own.
 type members []uint64
 
 func newNaming(s *survey) *naming {
-	n := &naming{survey: s, edges: make([][]float64, len(s.reader.traits)), whole: map[int][]float64{}, ahead: map[int]bool{}}
+	n := &naming{survey: s, edges: make([][]float64, len(s.reader.traits)), whole: map[int][]float64{}, ahead: map[int]bool{}, least: map[int]float64{}}
 	for c := range s.Result.K {
 		g := &s.groups[c]
 		rows := min(g.users, g.size, namedRows)
@@ -77,6 +78,9 @@ func newNaming(s *survey) *naming {
 		if numeric(t.Type) {
 			known, _ := all.sorted(i)
 			n.edges[i] = grid(known, gridEdges)
+			if len(known) >= leastHolders && known[0] == known[leastHolders-1] {
+				n.least[i] = known[0]
+			}
 			n.ahead[i] = t.Type == traits.TypeDate && len(known) > 0 && known[0] < 0
 			if t.Type == traits.TypeNumber && !slices.ContainsFunc(known, func(x float64) bool { return x != math.Trunc(x) }) {
 				n.whole[i] = known
@@ -403,6 +407,9 @@ func (n *naming) text(cluster int, c Condition) string {
 	case upTo:
 		return fmt.Sprintf("%s over %s", path, from)
 	case over:
+		if least, told := n.least[c.trait]; told && least == c.UpTo { // nobody has less
+			return fmt.Sprintf("%s %s", path, to)
+		}
 		return fmt.Sprintf("%s up to %s", path, to)
 	}
 	if known := n.whole[c.trait]; len(known) > 0 {

@@ -158,12 +158,13 @@ func TestTheTextOfALabel(t *testing.T) {
 	inf := math.Inf(1)
 	g := group{users: 100, held: []map[string]int{{"pro": 82}}}
 	all := group{users: 1000, held: []map[string]int{{"pro": 310}}}
-	n := naming{survey: &survey{groups: []group{g, all}, Question: Question{Result: Result{K: 1}}}, ahead: map[int]bool{1: true}}
+	n := naming{survey: &survey{groups: []group{g, all}, Question: Question{Result: Result{K: 1}}}, ahead: map[int]bool{1: true}, least: map[int]float64{2: 0}}
 	for want, c := range map[string]Condition{
 		"plan=pro (82 % v. 31 %)":            {Path: "plan", Type: traits.TypeCategory, Level: "pro", bit: 1},
 		"plan≠pro (82 % v. 31 %)":            {Path: "plan", Type: traits.TypeCategory, Level: "pro", Not: true, bit: 1},
 		"age over 52":                        {Path: "age", Type: traits.TypeNumber, Over: 52, UpTo: inf},
 		"age up to 30.5":                     {Path: "age", Type: traits.TypeNumber, Over: -inf, UpTo: 30.5},
+		"age 0":                              {Path: "age", Type: traits.TypeNumber, Over: -inf, UpTo: 0, trait: 2},
 		"age -1 to 1200":                     {Path: "age", Type: traits.TypeNumber, Over: -1, UpTo: 1200},
 		"joined at over 90 days ago":         {Path: "joined\nat", Type: traits.TypeDate, Over: 90.2, UpTo: inf},
 		"joined in the last 90 days":         {Path: "joined", Type: traits.TypeDate, Over: -inf, UpTo: 90},
