@@ -5185,7 +5185,7 @@ type Trait struct {
 	// Declared Whether you have decided about the type.
 	Declared bool `json:"declared"`
 
-	// Format How the values spell the type; absent where they do as JSON does.
+	// Format How the values spell the type, as an example of the form; absent where they do as JSON does. `1.5 kg` stands for every number with a unit behind it, whichever that is: texts such as `174 cm` have it, too.
 	//
 	// Example: DD.MM.YYYY
 	Format *TraitFormat `json:"format,omitempty"`
@@ -5288,7 +5288,7 @@ type TraitDrift struct {
 	Psi float64 `json:"psi"`
 }
 
-// TraitFormat How the values spell the type; absent where they do as JSON does.
+// TraitFormat How the values spell the type, as an example of the form; absent where they do as JSON does. `1.5 kg` stands for every number with a unit behind it, whichever that is: texts such as `174 cm` have it, too.
 //
 // Example: DD.MM.YYYY
 type TraitFormat = string
@@ -5340,7 +5340,7 @@ type TraitSuggestion struct {
 	// Example: format
 	Because TraitBecause `json:"because"`
 
-	// Format How the values spell the type; absent where they do as JSON does.
+	// Format How the values spell the type, as an example of the form; absent where they do as JSON does. `1.5 kg` stands for every number with a unit behind it, whichever that is: texts such as `174 cm` have it, too.
 	//
 	// Example: DD.MM.YYYY
 	Format *TraitFormat `json:"format,omitempty"`

@@ -92,7 +92,7 @@ func unlikely(t traits.Trait, with any) string {
 	case t.Type == traits.TypeNumber && t.Format == "" && !isNumber:
 		return "holds numbers, which are written without quotes."
 	case t.Type == traits.TypeNumber && t.Format != "" && t.Format != traits.FormatCode && !isText:
-		return fmt.Sprintf("holds texts such as %s, which are no numbers to a rule.", t.Format)
+		return fmt.Sprintf("holds texts of the form %s, which are no numbers to a rule.", t.Format)
 	case t.Type == traits.TypeBool && t.Format == "" && !isBool:
 		return "is true or false."
 	case t.Type == traits.TypeDate && !isText && !slices.Contains([]traits.Format{traits.FormatUnix, traits.FormatUnixMS, traits.FormatDigits}, t.Format):

@@ -41,7 +41,7 @@ func TestARuleIsWarnedOf(t *testing.T) {
 		`traits.born > 2000`:                                   "traits.born holds dates",
 		`traits.vip == "yes"`:                                  "traits.vip is true or false",
 		`traits.likes == "jazz"`:                               "traits.likes holds lists",
-		`traits.price > 3`:                                     "traits.price holds texts such as 1.5 kg",
+		`traits.price > 3`:                                     "traits.price holds texts of the form 1.5 kg",
 		`within(traits.last, "3d") || older(traits.age, "1w")`: "column 14: traits.last holds dates as YYYY-MM-DD hh:mm, which are no times to a rule: those are as 2026-01-31, and as 2026-01-31T12:00:00Z. | column 42: traits.age holds no times.",
 		`timestamp("2026-01-31T12:00:00Z") < traits.last`:      "traits.last holds dates as YYYY-MM-DD hh:mm",
 		`older(traits.born, "1w") && traits.born < timestamp("2026-01-31T12:00:00Z") && within(user.created_at, "1d")`: "",

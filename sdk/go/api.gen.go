@@ -5183,7 +5183,9 @@ type Trait struct {
 	Type TraitType `json:"type"`
 	// How much it counts; 1 by default.
 	Weight float64 `json:"weight"`
-	// How the values spell the type; absent where they do as JSON does.
+	// How the values spell the type, as an example of the form; absent where they do as JSON does.
+	// `1.5 kg` stands for every number with a unit behind it, whichever that is: texts such as `174
+	// cm` have it, too.
 	Format *string `json:"format,omitzero"`
 	// Why it takes no part.
 	Reason *string `json:"reason,omitzero"`
@@ -5301,7 +5303,9 @@ type TraitSuggestion struct {
 	Sensitive bool `json:"sensitive"`
 	// `excluded` is what cannot be compared: free text, identifiers, mixed types.
 	Type TraitType `json:"type"`
-	// How the values spell the type; absent where they do as JSON does.
+	// How the values spell the type, as an example of the form; absent where they do as JSON does.
+	// `1.5 kg` stands for every number with a unit behind it, whichever that is: texts such as `174
+	// cm` have it, too.
 	Format *string `json:"format,omitzero"`
 }
 

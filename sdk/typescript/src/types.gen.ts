@@ -2861,7 +2861,11 @@ export interface Trait {
   type: TraitType;
   /** How much it counts; 1 by default. */
   weight: number;
-  /** How the values spell the type; absent where they do as JSON does. */
+  /**
+   * How the values spell the type, as an example of the form; absent where they do as JSON does.
+   * `1.5 kg` stands for every number with a unit behind it, whichever that is: texts such as `174
+   * cm` have it, too.
+   */
   format?: string;
   /** Why it takes no part. */
   reason?: "ignored" | "sensitive" | "not_comparable" | "no_weight" | "always_the_same";
@@ -2978,7 +2982,11 @@ export interface TraitSuggestion {
   sensitive: boolean;
   /** `excluded` is what cannot be compared: free text, identifiers, mixed types. */
   type: TraitType;
-  /** How the values spell the type; absent where they do as JSON does. */
+  /**
+   * How the values spell the type, as an example of the form; absent where they do as JSON does.
+   * `1.5 kg` stands for every number with a unit behind it, whichever that is: texts such as `174
+   * cm` have it, too.
+   */
   format?: string;
 }
 

@@ -2662,7 +2662,9 @@ class Trait(TypedDict):
     type: TraitType
     # How much it counts; 1 by default.
     weight: float
-    # How the values spell the type; absent where they do as JSON does.
+    # How the values spell the type, as an example of the form; absent where they do as JSON does.
+    # `1.5 kg` stands for every number with a unit behind it, whichever that is: texts such as `174
+    # cm` have it, too.
     format: NotRequired[str]
     # Why it takes no part.
     reason: NotRequired[Literal["ignored", "sensitive", "not_comparable", "no_weight", "always_the_same"]]
@@ -2761,7 +2763,9 @@ class TraitSuggestion(TypedDict):
     sensitive: bool
     # `excluded` is what cannot be compared: free text, identifiers, mixed types.
     type: TraitType
-    # How the values spell the type; absent where they do as JSON does.
+    # How the values spell the type, as an example of the form; absent where they do as JSON does.
+    # `1.5 kg` stands for every number with a unit behind it, whichever that is: texts such as `174
+    # cm` have it, too.
     format: NotRequired[str]
 
 
