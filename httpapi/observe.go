@@ -16,6 +16,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"kindred/domain/fault"
 	"kindred/domain/id"
 )
 
@@ -49,7 +50,14 @@ func (e *edge) recover(w *recorder, r *http.Request) {
 	v := recover()
 	if cut, ok := v.(brokenOff); ok {
 		if r.Context().Err() == nil { // else the caller has gone
-			e.o.Logger.ErrorContext(r.Context(), "answer broken off", slog.Any("error", cut.err), requestAttr(r.Context()))
+			level := slog.LevelError
+			if w.stream != nil {
+				cut.err = cmp.Or(w.stream.ended(), cut.err)
+			}
+			if f := fault.As(cut.err); f != nil && f.Kind == fault.Unauthenticated { // its client has revoked the token
+				level = slog.LevelInfo
+			}
+			e.o.Logger.Log(r.Context(), level, "answer broken off", slog.Any("error", cut.err), requestAttr(r.Context()))
 		}
 		v = http.ErrAbortHandler
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"kindred/httpapi"
+	"kindred/testkit"
 )
 
 // deadlines is an answer that writes down how long its connection may be read, and written.
@@ -77,6 +79,37 @@ func TestNoConnectionIsCutForARequestThatIsAnswered(t *testing.T) {
 			t.Errorf("%d, with deadlines at %v", w.Code, w.set)
 		}
 	})
+}
+
+func TestAnExportThatLosesItsTokenIsNoErrorOfOurs(t *testing.T) {
+	for level, lost := range map[string]error{"INFO": nil, "ERROR": errors.New("nobody can say")} {
+		follows := httpapi.NewFollows(func(context.Context, httpapi.Principal) (bool, error) { return true, lost }, time.Now)
+		e := serve(t, func(o *httpapi.Options) { o.Follows = follows })
+		e.service.export = func(w io.Writer) error {
+			for {
+				if _, err := io.WriteString(w, strings.Repeat("x", 1<<20)); err != nil {
+					return err
+				}
+			}
+		}
+		r := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, e.url+"/api/v1/clients/"+mine+"/history", nil))(t)
+		r.Header.Set("Authorization", "Bearer full")
+		r.Header.Set("Accept", asLines)
+		got := testkit.Must(e.client.Do(r))(t)
+		go follows.Run(t.Context())
+		if _, err := io.Copy(io.Discard, got.Body); err == nil {
+			t.Error("a part is taken for the whole")
+		}
+		got.Body.Close()
+		testkit.Eventually(t, "it is told as "+level, func() bool {
+			for line := range strings.Lines(e.log.String()) {
+				if strings.Contains(line, `"answer broken off"`) {
+					return strings.Contains(line, `"level":"`+level+`"`)
+				}
+			}
+			return false
+		})
+	}
 }
 
 // To cut the connection once the body has come to its end would end all requests that come after this one.
