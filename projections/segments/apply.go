@@ -417,12 +417,12 @@ func (c *segmented) completeRun(ctx context.Context, r eventstore.Recorded, e ev
 	if err := c.spendOnLayer(ctx, readmodel.StepsToWrite, clusteredIn, e.Layer); err != nil {
 		return err
 	}
+	var user string
 	var moved []string
 	if len(c.readers[clustersOf(e.Layer)]) > 0 {
-		rows, _ := c.tx.Query(ctx, movedByRun, string(c.client), string(e.Layer), string(e.Run), e.Attempt, c.asked.clusters, string(e.Segment))
-		var err error
-		if moved, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-			return fmt.Errorf("find whom a run moves: %w", err)
+		if err := c.each(ctx, "find whom a run moves", []any{&user}, func() { moved = append(moved, user) },
+			movedByRun, string(e.Layer), string(e.Run), e.Attempt, c.asked.clusters, string(e.Segment)); err != nil {
+			return err
 		}
 	}
 	for _, sql := range []string{dropOtherRuns, countRun} {
@@ -455,12 +455,11 @@ func (c *segmented) retireLayer(ctx context.Context, r eventstore.Recorded, laye
 			return err
 		}
 	}
+	var user string
 	var granted []string
 	if len(c.readers[consentIn(layer)]) > 0 {
-		rows, _ := c.tx.Query(ctx, grantingIn, string(c.client), string(layer)) // what it fails with, its rows end with
-		var err error
-		if granted, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-			return fmt.Errorf("find who grants a layer: %w", err)
+		if err := c.each(ctx, "find who grants a layer", []any{&user}, func() { granted = append(granted, user) }, grantingIn, string(layer)); err != nil {
+			return err
 		}
 	}
 	for _, sql := range []string{retireSegmentLayer, dropConsentsIn, dropClusteredIn} {

@@ -3,12 +3,9 @@ package segments
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -151,16 +148,8 @@ func (g *judgedBatch) find(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, _ := g.tx.Query(ctx, segmentUsersThere, string(g.client), ids) // what it fails with, its rows end with
 	var user id.User
-	_, err := pgx.ForEachRow(rows, []any{readmodel.Text(&user)}, func() error {
-		g.there[user] = true
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("find users of segments: %w", err)
-	}
-	return nil
+	return g.each(ctx, "find users of segments", readmodel.OneText(&user), func() { g.there[user] = true }, segmentUsersThere, ids)
 }
 
 // apply notes what an event says of a user, and judges it by the versions that read that.

@@ -154,18 +154,25 @@ func (c *segmented) keep(ctx context.Context) error {
 	return err
 }
 
+// each reads what a statement finds of the client, $1, row by row into columns, and calls do after each.
+func (c *segmented) each(ctx context.Context, what string, columns []any, do func(), sql string, args ...any) error {
+	rows, _ := c.tx.Query(ctx, sql, append([]any{string(c.client)}, args...)...) // what it fails with, its rows end with
+	if _, err := pgx.ForEachRow(rows, columns, func() error { do(); return nil }); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
 // load reads the versions and their rules.
 func (c *segmented) load(ctx context.Context) error {
 	c.versions = map[int]*segmentVersion{}
-	rows, _ := c.tx.Query(ctx, selectVersions, string(c.client)) // what it fails with, its rows end with
 	var v segmentVersion
-	_, err := pgx.ForEachRow(rows, []any{&v.number, readmodel.Text(&v.segment), &v.generation, &v.sealed.Box, readmodel.Text(&v.sealed.Event), &v.refers, &v.serves, &v.built, readmodel.Text(&v.layer), &v.blocked}, func() error {
+	columns := []any{&v.number, readmodel.Text(&v.segment), &v.generation, &v.sealed.Box, readmodel.Text(&v.sealed.Event), &v.refers, &v.serves, &v.built, readmodel.Text(&v.layer), &v.blocked}
+	if err := c.each(ctx, "read versions of segments", columns, func() {
 		one := v
 		c.versions[v.number] = &one
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read versions of segments: %w", err)
+	}, selectVersions); err != nil {
+		return err
 	}
 	return c.derive(ctx)
 }
@@ -390,18 +397,12 @@ const selectLayers = `SELECT id, trait_paths, retired FROM segment_layers WHERE 
 
 func (c *segmented) loadLayers(ctx context.Context) error {
 	c.layers = map[id.ConsentLayer]*segmentLayer{}
-	rows, _ := c.tx.Query(ctx, selectLayers, string(c.client)) // what it fails with, its rows end with
 	var layer id.ConsentLayer
 	var l segmentLayer
-	_, err := pgx.ForEachRow(rows, []any{readmodel.Text(&layer), &l.paths, &l.retired}, func() error {
+	return c.each(ctx, "read the layers of segments", []any{readmodel.Text(&layer), &l.paths, &l.retired}, func() {
 		one := l
 		c.layers[layer] = &one
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read the layers of segments: %w", err)
-	}
-	return nil
+	}, selectLayers)
 }
 
 // judges are versions of some that name anybody.
@@ -411,18 +412,12 @@ func (c *segmented) judges(numbers []int) func(*segmentVersion) bool {
 
 // keys reads the keys of subjects of the client.
 func (c *segmented) keys(ctx context.Context, subjects []string) (map[string]seal.WrappedKey, error) {
-	rows, _ := c.tx.Query(ctx, subjectKeys, string(c.client), subjects) // what it fails with, its rows end with
 	found := map[string]seal.WrappedKey{}
 	var subject string
 	var key seal.WrappedKey
-	_, err := pgx.ForEachRow(rows, []any{&subject, readmodel.Text(&key.ID), readmodel.Text(&key.Under), &key.Wrapped}, func() error {
-		found[subject] = key
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
-	}
-	return found, nil
+	columns := []any{&subject, readmodel.Text(&key.ID), readmodel.Text(&key.Under), &key.Wrapped}
+	err := c.each(ctx, "read keys", columns, func() { found[subject] = key }, subjectKeys, subjects)
+	return found, err
 }
 
 // referred is the version that another one means by a segment: the one that serves

@@ -3,14 +3,11 @@ package segments
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"maps"
 	"math"
 	"slices"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/id"
 	"kindred/eventstore"
@@ -162,15 +159,17 @@ func (c *segmented) fold(ctx context.Context, at eventstore.Position) error {
 	}
 	rotation := 1 + int(c.users/c.folding().rotation)
 	due := c.numbers(func(v *segmentVersion) bool { return (v.number+c.folds)%rotation == 0 })
-	if err := c.foldDeltas(ctx, takeDeltas, due, func(d delta) {
+	taken, err := c.removeDeltas(ctx, takeDeltas, due)
+	if err != nil {
+		return err
+	}
+	for _, d := range taken {
 		for _, user := range d.entered {
 			changed.set(d.version, user, true)
 		}
 		for _, user := range d.went {
 			changed.set(d.version, user, false)
 		}
-	}); err != nil {
-		return err
 	}
 	var deltas []delta
 	for _, number := range readmodel.SortedKeys(others) {
@@ -196,13 +195,12 @@ func (c *segmented) fold(ctx context.Context, at eventstore.Position) error {
 // unfolded is what changed since the last fold: of users who are new since then, and of each version's
 // others.
 func (c *segmented) unfolded(ctx context.Context) (changed members, of map[int]map[int64]flip, err error) {
-	rows, _ := c.tx.Query(ctx, selectUnfolded, string(c.client), string(c.folded)) // what it fails with, its rows end with
 	changed, of = members{}, map[int]map[int64]flip{}
 	var u userChange
-	_, err = pgx.ForEachRow(rows, []any{&u.number, &u.entered, &u.went}, func() error {
+	err = c.each(ctx, "read what changed in segments", []any{&u.number, &u.entered, &u.went}, func() {
 		if u.number >= c.foldedUsers {
 			c.change(changed, u)
-			return nil
+			return
 		}
 		for number, in := range u.flips() {
 			if of[number] == nil {
@@ -214,13 +212,9 @@ func (c *segmented) unfolded(ctx context.Context) (changed members, of map[int]m
 			}
 			of[number][u.number] = f
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("read what changed in segments: %w", err)
-	}
+	}, selectUnfolded, string(c.folded))
 	maps.DeleteFunc(of, func(number int, _ map[int64]flip) bool { return c.versions[number] == nil })
-	return changed, of, nil
+	return changed, of, err
 }
 
 // deltaOf is what flips change in a version.
@@ -238,26 +232,22 @@ func deltaOf(version, fold int, flips map[int64]flip) delta {
 	return d
 }
 
-// foldDeltas deletes deltas, and has each folded, in order.
-func (c *segmented) foldDeltas(ctx context.Context, deleted string, arg any, fold func(delta)) error {
-	rows, _ := c.tx.Query(ctx, deleted, string(c.client), arg) // what it fails with, its rows end with
-	deltas, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d delta, err error) {
-		return d, row.Scan(&d.version, &d.fold, &d.entered, &d.went)
-	})
-	if err != nil {
-		return fmt.Errorf("take deltas of segments: %w", err)
-	}
+// removeDeltas deletes deltas, and returns them in order.
+func (c *segmented) removeDeltas(ctx context.Context, deleted string, arg any) (deltas []delta, err error) {
+	var d delta
+	err = c.each(ctx, "take deltas of segments", []any{&d.version, &d.fold, &d.entered, &d.went}, func() { deltas = append(deltas, d) }, deleted, arg)
 	slices.SortFunc(deltas, func(a, b delta) int { return cmp.Compare(a.fold, b.fold) })
-	for _, d := range deltas {
-		fold(d)
-	}
-	return nil
+	return deltas, err
 }
 
 // eraseDeltas takes users who are erased out of the deltas, and out of the blocks what these said.
 func (c *segmented) eraseDeltas(ctx context.Context, users []int64, of members) error {
-	var kept []delta
-	if err := c.foldDeltas(ctx, takeErased, users, func(d delta) {
+	deltas, err := c.removeDeltas(ctx, takeErased, users)
+	if err != nil {
+		return err
+	}
+	for i := range deltas {
+		d := &deltas[i]
 		gone := func(user int64) bool {
 			is := slices.Contains(users, user)
 			if is {
@@ -266,11 +256,8 @@ func (c *segmented) eraseDeltas(ctx context.Context, users []int64, of members) 
 			return is
 		}
 		d.entered, d.went = slices.DeleteFunc(d.entered, gone), slices.DeleteFunc(d.went, gone)
-		kept = append(kept, d)
-	}); err != nil {
-		return err
 	}
-	return c.insertDeltas(ctx, kept)
+	return c.insertDeltas(ctx, deltas)
 }
 
 var deltaColumns = []string{"client", "version", "fold", "entered", "went"}
@@ -309,15 +296,13 @@ func (c *segmented) writeMembers(ctx context.Context, changed members) error {
 // writeBlocks sets the bits of members in some blocks. One without any is no row.
 func (c *segmented) writeBlocks(ctx context.Context, at []memberBlock, changed members) error {
 	version, block := memberBlock.version, memberBlock.block
-	rows, _ := c.tx.Query(ctx, selectBlocks, string(c.client), readmodel.Column(at, version), readmodel.Column(at, block)) // what it fails with, its rows end with
 	blocks := map[memberBlock][]byte{}
 	var ofVersion, number int
 	var bits []byte
-	if _, err := pgx.ForEachRow(rows, []any{&ofVersion, &number, &bits}, func() error {
+	if err := c.each(ctx, "read members of segments", []any{&ofVersion, &number, &bits}, func() {
 		blocks[blockOf(ofVersion, number)] = bits
-		return nil
-	}); err != nil {
-		return fmt.Errorf("read members of segments: %w", err)
+	}, selectBlocks, readmodel.Column(at, version), readmodel.Column(at, block)); err != nil {
+		return err
 	}
 	var written, empty []memberBlock
 	for _, b := range at {

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"kindred/domain/id"
 	"kindred/domain/rule"
 	"kindred/domain/traits"
@@ -31,16 +29,13 @@ var (
 )
 
 // read reads users of the client.
-func (c *segmented) read(ctx context.Context, columns func(*segmentUser) []any, sql string, args ...any) ([]*segmentUser, error) {
-	rows, _ := c.tx.Query(ctx, sql, append([]any{string(c.client)}, args...)...) // what it fails with, its rows end with
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*segmentUser, error) {
-		u := &segmentUser{}
-		return u, row.Scan(columns(u)...)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read users of segments: %w", err)
-	}
-	return found, nil
+func (c *segmented) read(ctx context.Context, columns func(*segmentUser) []any, sql string, args ...any) (found []*segmentUser, err error) {
+	var u segmentUser
+	err = c.each(ctx, "read users of segments", columns(&u), func() {
+		one := u
+		found = append(found, &one)
+	}, sql, args...)
+	return found, err
 }
 
 const (

@@ -2,12 +2,9 @@ package segments
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"kindred/domain/event"
 	"kindred/domain/id"
@@ -85,11 +82,11 @@ func knownOf(rows []knownRow) map[id.User]knownOfUser {
 func (c *segmented) know(ctx context.Context, users []*segmentUser) error {
 	found := map[id.User]knownOfUser{}
 	if c.asked.any && len(users) > 0 {
-		rows, _ := c.tx.Query(ctx, selectKnown, string(c.client), // what it fails with, its rows end with
-			readmodel.Column(users, func(u *segmentUser) string { return string(u.id) }), readmodel.Texts(c.asked.acts))
-		read, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r knownRow, err error) { return r, row.Scan(r.columns()...) })
-		if err != nil {
-			return fmt.Errorf("read what is known of users: %w", err)
+		var r knownRow
+		var read []knownRow
+		ids := readmodel.Column(users, func(u *segmentUser) string { return string(u.id) })
+		if err := c.each(ctx, "read what is known of users", r.columns(), func() { read = append(read, r) }, selectKnown, ids, readmodel.Texts(c.asked.acts)); err != nil {
+			return err
 		}
 		found = knownOf(read)
 	}
@@ -189,16 +186,11 @@ func (n noted) readActs(ctx context.Context, c *segmented, events []eventstore.R
 	if len(users) == 0 {
 		return nil
 	}
-	rows, _ := c.tx.Query(ctx, selectActs, string(c.client), readmodel.SortedKeys(users), readmodel.SortedKeys(whats)) // what it fails with, its rows end with
 	var key actKey
 	var times []time.Time
-	if _, err := pgx.ForEachRow(rows, []any{readmodel.Text(&key.user), &key.what, &times}, func() error {
-		n.acts[key] = slices.Clone(times)
-		return nil
-	}); err != nil {
-		return fmt.Errorf("read what users did: %w", err)
-	}
-	return nil
+	return c.each(ctx, "read what users did", []any{readmodel.Text(&key.user), &key.what, &times}, func() {
+		n.acts[key] = times
+	}, selectActs, readmodel.SortedKeys(users), readmodel.SortedKeys(whats))
 }
 
 // note notes what an event says of a user that is there, which is nil where no version is

@@ -141,18 +141,12 @@ func writeUsers(ctx context.Context, tx pgx.Tx, users []userOfClient) error {
 
 // eraseChanges takes out what changed of users, and out of the blocks what they said before it.
 func (c *segmented) eraseChanges(ctx context.Context, users []string, of members) error {
-	rows, _ := c.tx.Query(ctx, eraseChangesOf, string(c.client), users) // what it fails with, its rows end with
 	var u userChange
-	_, err := pgx.ForEachRow(rows, []any{readmodel.Text(&u.position), &u.number, &u.entered, &u.went}, func() error {
+	return c.each(ctx, "erase changes of segments", []any{readmodel.Text(&u.position), &u.number, &u.entered, &u.went}, func() {
 		if u.position > c.folded {
 			c.unsay(of, u)
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("erase changes of segments: %w", err)
-	}
-	return nil
+	}, eraseChangesOf, users)
 }
 
 // intArray writes an array as Postgres reads it: arrays of arrays have no unnest.
