@@ -154,11 +154,8 @@ func (m Model) Changed(ctx context.Context, asked []ChangesAfter) ([]Looked, err
 	for i, a := range asked {
 		positions[i], users[i], _ = strings.Cut(string(a.After), "/")
 	}
-	rows, err := m.Pool.Query(ctx, segmentsChanged, readmodel.Column(asked, func(a ChangesAfter) string { return string(a.Client) }),
+	rows, _ := m.Pool.Query(ctx, segmentsChanged, readmodel.Column(asked, func(a ChangesAfter) string { return string(a.Client) }), // what it fails with, its rows end with
 		readmodel.Column(asked, func(a ChangesAfter) string { return string(a.Segment) }), positions, users)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Looked, err error) {
 		return l, row.Scan(&l.Changed, readmodel.Text(&l.UpTo))
 	})

@@ -114,8 +114,12 @@ func (m Model) Preview(ctx context.Context, client id.Client, eventual bool, r *
 			if apart == nil {
 				apart = clustering.NewApart(schema, u.facts.Now)
 			}
-			if wrong = compare(apart, u.facts.Traits, named); wrong != nil || !named {
-				return wrong == nil
+			var flat traits.Flat
+			if flat, wrong = flatOf(u.facts.Traits); wrong != nil {
+				return false
+			}
+			if apart.Count(flat, named); !named {
+				return true
 			}
 			if p.Named++; len(p.Sample) < previewShown {
 				p.Sample = append(p.Sample, Member{User: u.id, ExternalID: u.facts.ExternalID})
@@ -177,15 +181,6 @@ func has(all map[string]any, path string) bool {
 		return has(object, below)
 	}
 	return there
-}
-
-// compare counts a user who is named by a rule, or is not.
-func compare(apart *clustering.Apart, of map[string]any, named bool) error {
-	flat, err := flatOf(of)
-	if err == nil {
-		apart.Count(flat, named)
-	}
-	return err
 }
 
 func flatOf(all map[string]any) (traits.Flat, error) {
