@@ -211,7 +211,8 @@ func buildReads(before []*segmentUser, steps int) int64 {
 	if opened == 0 {
 		return buildRead
 	}
-	return int64(max(1, min(buildRead, (steps-opened)*len(before)/opened)))
+	left := min(steps-opened, buildRead*opened) // more would make no difference, and unbounded times some overflows
+	return int64(max(1, min(buildRead, left*len(before)/opened)))
 }
 
 // buildSome judges users, with numbers below end, by versions that do not serve yet, and returns
