@@ -14,6 +14,7 @@ import (
 	"kindred/domain/ranking"
 	"kindred/projections"
 	"kindred/projections/populations"
+	"kindred/projections/readmodel"
 )
 
 // First ranks a feed and returns its first page. It fails with a fault of kind
@@ -264,10 +265,7 @@ func (f *Feeds) named(ctx context.Context, r Request, found []projections.Standi
 	if r.Filter == nil {
 		return found, nil
 	}
-	users := make([]id.User, len(found))
-	for i, s := range found {
-		users[i] = s.User
-	}
+	users := readmodel.Column(found, func(s projections.Standing) id.User { return s.User })
 	named, err := f.Segments.Named(ctx, r.Client, r.Filter, r.User, users)
 	return slices.DeleteFunc(found, func(s projections.Standing) bool { return !named[s.User] }), err
 }

@@ -13,6 +13,7 @@ import (
 	"kindred/domain/matching"
 	"kindred/domain/traits"
 	"kindred/projections"
+	"kindred/projections/readmodel"
 )
 
 // scope is what a comparison may look at.
@@ -106,7 +107,7 @@ func (p *Populations) Candidates(ctx context.Context, client id.Client, user id.
 		return nil, err
 	}
 	found, err := s.best(matching.Query{User: string(user), Limit: limit, Bare: true})
-	return usersOf(found), err
+	return readmodel.Column(found, userOf), err
 }
 
 // Explained returns the matches of a user with some others, the best first, without who is none,
@@ -169,7 +170,7 @@ func (p *Populations) CandidatesUnder(ctx context.Context, client id.Client, use
 		return nil, false, err
 	}
 	found, ok, err := s.under(decisions, matching.Query{User: string(user), Limit: limit, Bare: true})
-	return usersOf(found), ok, err
+	return readmodel.Column(found, userOf), ok, err
 }
 
 func (s scope) under(decisions map[string]event.TraitOverride, query matching.Query) (found []matching.Match, ok bool, err error) {
@@ -202,9 +203,7 @@ func (p *Populations) Pair(ctx context.Context, client id.Client, user, other id
 	if err != nil || !ok {
 		return m, false, notThere(err)
 	}
-	m = s.computed(user, found)
-	m.Layer = within.Layer
-	return m, true, nil
+	return s.computed(user, within, found), true, nil
 }
 
 // Like scores a user as if it had other traits; ok is false where the two are
@@ -230,30 +229,16 @@ func notThere(err error) error {
 	return err
 }
 
-func usersOf(found []matching.Match) []id.User {
-	users := make([]id.User, len(found))
-	for i, m := range found {
-		users[i] = id.User(m.User)
-	}
-	return users
-}
+func userOf(m matching.Match) id.User { return id.User(m.User) }
 
 func (s scope) matches(user id.User, within event.Within, found []matching.Match) []event.MatchComputed {
-	matches := make([]event.MatchComputed, len(found))
-	for i, m := range found {
-		matches[i] = s.computed(user, m)
-		matches[i].Layer = within.Layer
-	}
-	return matches
+	return readmodel.Column(found, func(m matching.Match) event.MatchComputed { return s.computed(user, within, m) })
 }
 
-func (s scope) computed(user id.User, m matching.Match) event.MatchComputed {
-	explanation := make([]event.Term, len(m.Terms))
-	for i, t := range m.Terms {
-		explanation[i] = event.Term(t)
-	}
+func (s scope) computed(user id.User, within event.Within, m matching.Match) event.MatchComputed {
 	return event.MatchComputed{
-		User: user, MatchedUser: id.User(m.User), Score: m.Score, Coverage: m.Coverage,
-		Percentile: s.distribution.Percentile(m.Score), Explanation: explanation, Schema: s.version,
+		User: user, MatchedUser: id.User(m.User), Layer: within.Layer, Score: m.Score, Coverage: m.Coverage,
+		Percentile: s.distribution.Percentile(m.Score), Schema: s.version,
+		Explanation: readmodel.Column(m.Terms, func(t matching.Term) event.Term { return event.Term(t) }),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"kindred/domain/event"
 	"kindred/domain/id"
 	"kindred/domain/matching"
+	"kindred/projections/readmodel"
 )
 
 // Neighbours are the best matches of a user, the best first, for a caller that puts
@@ -32,13 +33,9 @@ func (p *Populations) Neighbours(ctx context.Context, client id.Client, user id.
 	if err != nil {
 		return nil, err
 	}
-	c := &Neighbours{Users: make([]id.User, len(found)), Score: make([]float64, len(found))}
-	names := make([]string, len(found))
-	for i, m := range found {
-		c.Users[i], c.Score[i], names[i] = id.User(m.User), m.Score, m.User
-	}
-	c.group = sync.OnceValue(func() *matching.Group { return s.users.Group(names, s.permit) }) // who only counts them asks for none
-	return c, nil
+	n := &Neighbours{Users: readmodel.Column(found, userOf), Score: readmodel.Column(found, func(m matching.Match) float64 { return m.Score })}
+	n.group = sync.OnceValue(func() *matching.Group { return s.users.Group(readmodel.Texts(n.Users), s.permit) }) // who only counts them asks for none
+	return n, nil
 }
 
 // Alike scores one neighbour with others, by their places, into similarity. It
