@@ -205,7 +205,7 @@ func (a *Auditor) last(ctx context.Context, clients []id.Client) (map[id.Client]
 		head   lastHead
 	)
 	if _, err := pgx.ForEachRow(rows, []any{&client, &head.size, &head.root}, func() error {
-		heads[client] = lastHead{head.size, bytes.Clone(head.root)}
+		heads[client] = head
 		return nil
 	}); err != nil {
 		return nil, fmt.Errorf("read the last heads: %w", err)
