@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // The bounds of a run.
@@ -186,7 +187,7 @@ rows:
 			return 0, ctx.Err()
 		}
 		for _, j := range found {
-			if same(points.row(i), points.row(j)) {
+			if slices.Equal(points.row(i), points.row(j)) {
 				continue rows
 			}
 		}
@@ -195,15 +196,6 @@ rows:
 		}
 	}
 	return len(found), nil
-}
-
-func same(a, b []float32) bool {
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // stopped looks at the context at every 64th step of a loop.

@@ -38,15 +38,12 @@ func (m Members) Jaccard() float64 {
 
 // Members compares an older cluster with a newer one.
 func (o Overlap) Members(older, newer int) Members {
-	m := Members{Both: o[older][newer]}
-	for _, n := range o[older] {
-		m.Either += n
-	}
+	both := o[older][newer]
+	either := sum(o[older]) - both
 	for _, row := range o {
-		m.Either += row[newer]
+		either += row[newer]
 	}
-	m.Either -= m.Both
-	return m
+	return Members{Either: either, Both: both}
 }
 
 // Succession says which clusters live on from one run to the next.
@@ -116,10 +113,7 @@ func (o Overlap) Succession() Succession {
 
 // largeParts are the places that hold a large share of the whole.
 func largeParts(parts []int) []int {
-	whole := 0
-	for _, n := range parts {
-		whole += n
-	}
+	whole := sum(parts)
 	var large []int
 	for i, n := range parts {
 		if whole > 0 && float64(n) >= lineageShare*float64(whole) {

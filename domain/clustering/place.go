@@ -30,16 +30,14 @@ func Locate(vector []float32, centroids [][]float32, of []Span) Place {
 		squares[c] = squaresAlong(vector, at, Span{Width: len(vector)})
 	}
 	order := ordered(squares)
-	p := Place{Nearest: order[0], Next: -1, Distance: math.Sqrt(squares[order[0]]), Confidence: 1}
+	p := Place{Nearest: order[0], Next: -1, Distance: math.Sqrt(squares[order[0]])}
 	if len(order) == 1 {
+		p.Confidence = 1
 		return p
 	}
 	p.Next = order[1]
-	p.NextDistance = math.Sqrt(squares[p.Next])
-	if p.NextDistance > 0 {
+	if p.NextDistance = math.Sqrt(squares[p.Next]); p.NextDistance > 0 { // else two clusters are at one place
 		p.Confidence = (p.NextDistance - p.Distance) / p.NextDistance
-	} else {
-		p.Confidence = 0 // two clusters at one place
 	}
 	for i, t := range of {
 		by := squaresAlong(vector, centroids[p.Next], t) - squaresAlong(vector, centroids[p.Nearest], t)

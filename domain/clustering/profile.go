@@ -1,6 +1,7 @@
 package clustering
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 	"strings"
@@ -108,12 +109,7 @@ func levelled(t traits.Trait, held, all map[string]int, users, missing int) Trai
 			names = append(names, name)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int {
-		if held[a] != held[b] {
-			return held[b] - held[a]
-		}
-		return strings.Compare(a, b)
-	})
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(held[b]-held[a], strings.Compare(a, b)) })
 	p.Levels = names[:min(len(names), maxBins-1)]
 	other := users - missing
 	for _, name := range p.Levels {
