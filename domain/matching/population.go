@@ -19,14 +19,15 @@ package matching
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"kindred/domain/traits"
 )
 
-// LeastScore is the least score of a match: a score is told with four decimals,
+// leastScore is the least score of a match: a score is told with four decimals,
 // and one that would be told as 0 says that two users have nothing in common.
-const LeastScore = 0.00005
+const leastScore = 0.00005
 
 // ErrUnknownUser says that a user is not in the population.
 var ErrUnknownUser = errors.New("user is not in the population")
@@ -270,10 +271,7 @@ func reordered[T any](s []T, order []int, none T) []T {
 
 // grown returns s with n more elements.
 func grown[T any](s []T, n int, element T) []T {
-	for range n {
-		s = append(s, element)
-	}
-	return s
+	return append(s, slices.Repeat([]T{element}, n)...)
 }
 
 func (p *presence) set(i int)      { p[i/64] |= 1 << (i % 64) }

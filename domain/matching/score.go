@@ -135,7 +135,7 @@ func (v view) score(a, b int) (float64, bool) {
 	}
 	whole, part := v.counted(said)
 	sum += part * unsaid
-	if sum < LeastScore*whole {
+	if sum < leastScore*whole {
 		return 0, false
 	}
 	return sum / whole, true

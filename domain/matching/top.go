@@ -9,13 +9,12 @@ import (
 
 // Query asks for the best matches of one user.
 type Query struct {
-	User     string
-	Limit    int                         // at most this many answers
-	MinScore float64                     // answers below it are left out
-	Marked   []string                    // only who has all of these marks; those that the population has not do not count
-	Permit   func(path string) bool      // the traits to look at; nil: all
-	Keep     func(candidate string) bool // who may be answered; nil: everyone else. Asked only about those who could be
-	Bare     bool                        // the answers are not explained: of 256 traits, that takes 12 KiB each
+	User   string
+	Limit  int                         // at most this many answers
+	Marked []string                    // only who has all of these marks; those that the population has not do not count
+	Permit func(path string) bool      // the traits to look at; nil: all
+	Keep   func(candidate string) bool // who may be answered; nil: everyone else. Asked only about those who could be
+	Bare   bool                        // the answers are not explained: of 256 traits, that takes 12 KiB each
 }
 
 // Top returns the best matches, by score and then by a hash of the pair, so that
@@ -69,7 +68,7 @@ type search struct {
 }
 
 func (v view) search(row int, q Query) *search {
-	s := &search{view: v, query: q, row: row, floor: max(q.MinScore, LeastScore) - slack}
+	s := &search{view: v, query: q, row: row, floor: leastScore - slack}
 	s.columns, s.views = v.prepare(row)
 	s.own = hashOf(v.users[row])
 	s.best = make([]ranked, 0, min(q.Limit, len(v.rows))+1)
@@ -143,7 +142,7 @@ func (s *search) consider(row int) {
 		return
 	}
 	score, match := s.score(s.row, row)
-	if !match || score < s.query.MinScore || score < s.floor || s.query.Keep != nil && !s.query.Keep(s.users[row]) {
+	if !match || score < s.floor || s.query.Keep != nil && !s.query.Keep(s.users[row]) {
 		return
 	}
 	r := ranked{row, score, mix(s.own + hashOf(s.users[row]))}
