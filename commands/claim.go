@@ -24,9 +24,7 @@ func (c *Commands) claim(ctx context.Context, kind, value string) (eventstore.St
 // where another has it.
 func (c *Commands) reserve(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
 	try := func() error {
-		_, err := execute[domain.Claim](ctx, c, call.unconditional(), stream, true, c.last(call.unconditional()),
-			func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) { return claim.Reserve(h) })
-		return err
+		return c.decideClaim(ctx, call, stream, true, func(claim *domain.Claim) ([]event.Event, error) { return claim.Reserve(h) })
 	}
 	taken := try()
 	if !isClaimed(taken) {
@@ -43,19 +41,21 @@ func (c *Commands) reserve(ctx context.Context, call Call, stream eventstore.Str
 
 // confirm makes a reservation final.
 func (c *Commands) confirm(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
-	_, err := execute[domain.Claim](ctx, c, call.unconditional(), stream, false, c.last(call.unconditional()),
-		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) {
-			return claim.Confirm(h), nil
-		})
-	return err
+	return c.decideClaim(ctx, call, stream, false, func(claim *domain.Claim) ([]event.Event, error) { return claim.Confirm(h), nil })
 }
 
 // release gives a claim back.
 func (c *Commands) release(ctx context.Context, call Call, stream eventstore.Stream, h domain.Holder) error {
-	_, err := execute[domain.Claim](ctx, c, call.unconditional(), stream, false, c.last(call.unconditional()),
-		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) {
-			return claim.Release(h), nil
-		})
+	return c.decideClaim(ctx, call, stream, false, func(claim *domain.Claim) ([]event.Event, error) { return claim.Release(h), nil })
+}
+
+// decideClaim decides about a claim, which is beside the call's own stream.
+func (c *Commands) decideClaim(ctx context.Context, call Call, stream eventstore.Stream, assumeNew bool,
+	decide func(*domain.Claim) ([]event.Event, error),
+) error {
+	call = call.unconditional()
+	_, err := execute(ctx, c, call, stream, assumeNew, c.last(call),
+		func(claim *domain.Claim, _ []eventstore.Recorded) ([]event.Event, error) { return decide(claim) })
 	return err
 }
 
