@@ -27,9 +27,8 @@ const (
 // asked for while an append is under way waits and shares the next one. Other processes do
 // the same; the expected revision tells who was first, and the others look again.
 type ledger struct {
+	ledgerKey
 	commands *Commands
-	client   id.Client
-	campaign id.Campaign
 	rounds   *coalesce.Coalescer[*entry, struct{}]
 
 	account *account // the round's alone; nil: not known
@@ -48,12 +47,6 @@ type entry struct {
 	after    domain.Campaign
 	position eventstore.Position // of what was recorded; empty where that was nothing
 	recorded eventstore.Recorded // the spend, now or when it was first recorded
-}
-
-func newLedger(c *Commands, client id.Client, campaign id.Campaign) *ledger {
-	l := &ledger{commands: c, client: client, campaign: campaign}
-	l.rounds = &coalesce.Coalescer[*entry, struct{}]{Answer: l.decide, Most: maxRound, Waiting: maxWaiting, Timeout: roundTimeout}
-	return l
 }
 
 // do has an entry decided. It returns early when ctx ends; the entry may be
@@ -101,14 +94,15 @@ func (l *ledgers) of(c *Commands, client id.Client, campaign id.Campaign) *ledge
 			}
 		}
 	}
-	fresh := newLedger(c, client, campaign)
+	fresh := &ledger{ledgerKey: key, commands: c}
+	fresh.rounds = &coalesce.Coalescer[*entry, struct{}]{Answer: fresh.decide, Most: maxRound, Waiting: maxWaiting, Timeout: roundTimeout}
 	l.known[key] = fresh
 	return fresh
 }
 
 // forget drops what is known of a campaign that is not there.
-func (l *ledgers) forget(client id.Client, campaign id.Campaign) {
+func (l *ledgers) forget(key ledgerKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.known, ledgerKey{client, campaign})
+	delete(l.known, key)
 }

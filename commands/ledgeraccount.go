@@ -108,7 +108,7 @@ func (l *ledger) decide(ctx context.Context, entries []*entry) (decided []struct
 			current = true
 		}
 		if l.account.ID == "" {
-			l.commands.ledgers.forget(l.client, l.campaign)
+			l.commands.ledgers.forget(l.ledgerKey)
 			return nil, fault.UnknownCampaign()
 		}
 		found, err := l.recorded(ctx, entries)
