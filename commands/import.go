@@ -1,11 +1,13 @@
 package commands
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"sync"
@@ -151,6 +153,20 @@ func gather(ctx context.Context, read <-chan []Imported, into chan<- []Imported)
 		}
 	}
 	return nil
+}
+
+// SkipLine passes over the rest of a line of an import that is longer than what reads it can hold.
+func SkipLine(from *bufio.Reader) error {
+	for {
+		_, err := from.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil
+		default:
+			return err
+		}
+	}
 }
 
 // portion is how many lines make a batch, and whether they fill it.

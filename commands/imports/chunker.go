@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"kindred/commands"
 )
 
 // chunker cuts a file into chunks of whole lines.
@@ -31,8 +33,8 @@ func (c *chunker) next() (chunk []byte, lines int64, err error) {
 		if errors.Is(err, bufio.ErrBufferFull) {
 			c.chunk = append(append(c.chunk, line[:c.most]...), '\n')
 			lines++
-			if err := c.skip(); err != nil {
-				return nil, 0, err
+			if err := commands.SkipLine(c.from); err != nil {
+				return nil, 0, fmt.Errorf("receive an import: %w", err)
 			}
 			continue
 		}
@@ -49,18 +51,4 @@ func (c *chunker) next() (chunk []byte, lines int64, err error) {
 		}
 	}
 	return c.chunk, lines, nil
-}
-
-// skip passes over the rest of a line.
-func (c *chunker) skip() error {
-	for {
-		_, err := c.from.ReadSlice('\n')
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err == nil, errors.Is(err, io.EOF):
-			return nil
-		}
-		return fmt.Errorf("receive an import: %w", err)
-	}
 }

@@ -199,8 +199,8 @@ func (l *lines) read() (commands.Imported, []byte, error) {
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 			l.n++
-			if err := l.skip(); err != nil {
-				return commands.Imported{}, nil, err
+			if err := commands.SkipLine(l.from); err != nil {
+				return commands.Imported{}, nil, fmt.Errorf("read the import after line %d: %w", l.n, err)
 			}
 			return commands.Imported{
 				Line:    l.n,
@@ -217,20 +217,6 @@ func (l *lines) read() (commands.Imported, []byte, error) {
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			return commands.Imported{Line: l.n}, bytes.Clone(line), nil
 		}
-	}
-}
-
-// skip passes over the rest of a line that is too long.
-func (l *lines) skip() error {
-	for {
-		_, err := l.from.ReadSlice('\n')
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err == nil, errors.Is(err, io.EOF):
-			return nil
-		}
-		return fmt.Errorf("read the import after line %d: %w", l.n, err)
 	}
 }
 
