@@ -1,7 +1,6 @@
 package clustering
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -220,7 +219,7 @@ func (u *null) shuffled(seed uint64, number int) Points {
 // (a Gaussian copula).
 func (u *null) cloud(seed uint64, number int) Points {
 	random := draws(seed, forCopula, number)
-	p, order := u.empty()
+	p, _ := u.empty()
 	free, latent := make([]float64, len(u.blocks)), make([][]float64, len(u.blocks))
 	for j := range latent {
 		latent[j] = make([]float64, p.Len())
@@ -232,11 +231,7 @@ func (u *null) cloud(seed uint64, number int) Points {
 		}
 	}
 	for j, z := range latent {
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(z[a], z[b]), cmp.Compare(a, b)) })
-		for place, i := range order {
+		for place, i := range ordered(z) {
 			u.blocks[j].copy(p.row(i), u.points.row(u.order[j][place]))
 		}
 	}
