@@ -49,46 +49,44 @@ func (m Model) serving(ctx context.Context, client id.Client, eventual bool) (se
 // cannot be opened are left out. The facts of a user are gone when the next is judged. What
 // a rule asks beside traits is read for the rule by; nil: for any rule.
 func (m Model) judged(ctx context.Context, client id.Client, eventual bool, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
-	return m.Judging.Do(ctx, client, func() error { return m.judge(ctx, client, eventual, serving, by, where, arg, judge) })
-}
-
-func (m Model) judge(ctx context.Context, client id.Client, eventual bool, serving served, by *rule.Rule, where string, arg any, judge func(u *segmentUser, steps int) (goOn bool)) error {
-	type row struct {
-		segmentUser
-		now time.Time
-	}
-	found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, judgedUsers+readmodel.JoinKey(`$1`)+where, []any{arg}, func(r *row) []any {
-		return append(r.openable(), &r.now)
+	return m.Judging.Do(ctx, client, func() error {
+		type row struct {
+			segmentUser
+			now time.Time
+		}
+		found, err := readmodel.Query(ctx, m.Reader, m, client, eventual, judgedUsers+readmodel.JoinKey(`$1`)+where, []any{arg}, func(r *row) []any {
+			return append(r.openable(), &r.now)
+		})
+		if err != nil {
+			return err
+		}
+		known, err := m.known(ctx, client, true, by, readmodel.Column(found, func(r row) id.User { return r.id }))
+		if err != nil {
+			return err
+		}
+		c := segmented{Model: m, client: client, spend: freely}
+		for i := range found {
+			if err := ctx.Err(); err != nil { // a hundred may take a second of a processor, which others wait for
+				return err
+			}
+			u := &found[i].segmentUser
+			if err := c.open(ctx, u); err != nil {
+				return err
+			}
+			if u.facts == nil {
+				continue
+			}
+			u.known = known[u.id]
+			*u.facts = u.known.facts(*u.facts)
+			u.facts.Now = found[i].now
+			u.facts.InSegment = func(segment string) bool { return serving.names(u, segment) }
+			goOn := judge(u, u.openSteps())
+			if u.close(); !goOn {
+				break
+			}
+		}
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	known, err := m.known(ctx, client, true, by, readmodel.Column(found, func(r row) id.User { return r.id }))
-	if err != nil {
-		return err
-	}
-	c := segmented{Model: m, client: client, spend: freely}
-	for i := range found {
-		if err := ctx.Err(); err != nil { // a hundred may take a second of a processor, which others wait for
-			return err
-		}
-		u := &found[i].segmentUser
-		if err := c.open(ctx, u); err != nil {
-			return err
-		}
-		if u.facts == nil {
-			continue
-		}
-		u.known = known[u.id]
-		*u.facts = u.known.facts(*u.facts)
-		u.facts.Now = found[i].now
-		u.facts.InSegment = func(segment string) bool { return serving.names(u, segment) }
-		goOn := judge(u, u.openSteps())
-		if u.close(); !goOn {
-			break
-		}
-	}
-	return nil
 }
 
 // known reads what a rule asks of users beside their traits; nil: what any may.
