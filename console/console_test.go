@@ -32,7 +32,7 @@ func TestAmountsAreReadAsTheyAreWritten(t *testing.T) {
 		currency := rapid.SampledFrom([]string{"EUR", "JPY", "KWD"}).Draw(t, "currency")
 		amount := rapid.Int64Range(0, math.MaxInt64/2).Draw(t, "minor")
 		written := money(amount, currency)
-		if read, ok := minor(strings.TrimPrefix(written, currency+" "), currency); !ok || read != amount {
+		if read, ok := minor(strings.TrimPrefix(written, currency+"\u00a0"), currency); !ok || read != amount {
 			t.Fatalf("%d is written %s and read %d, %t", amount, written, read, ok)
 		}
 	})
@@ -69,7 +69,7 @@ func TestNumbersAreWrittenForPeople(t *testing.T) {
 	for want, got := range map[string]string{
 		"20,412": number(int64(20412)), "−1,000": number(-1000), "0": number(0), "999": number(int64(999)), "1,234,567": number(1234567.0), "0.25": number(.25),
 		"36.86": number(36.8567), "123.5": number(123.456), "52,346": number(52345.678), "1,000": number(999.96), "−1,000,000": number(-999999.5), "1e+17": number(1e17),
-		"91\u00a0%": percent(.91), "0.4\u00a0%": percent(.004), "0\u00a0%": percent(0), "EUR 3,182.50": money(318250, "EUR"), "JPY 500": money(500, "JPY"), "EUR −0.05": money(-5, "EUR"), "EUR −3.05": money(-305, "EUR"),
+		"91\u00a0%": percent(.91), "0.4\u00a0%": percent(.004), "0\u00a0%": percent(0), "EUR\u00a03,182.50": money(318250, "EUR"), "JPY\u00a0500": money(500, "JPY"), "EUR\u00a0−0.05": money(-5, "EUR"), "EUR\u00a0−3.05": money(-305, "EUR"),
 		"5 s": seconds(4200 * time.Millisecond), "3 min": seconds(200 * time.Second), "47 h": seconds(47 * time.Hour), "3 days": seconds(73 * time.Hour),
 	} {
 		if got != want {
@@ -939,6 +939,40 @@ func TestWhatWasSpentByADayStandsBesideAnEvenPaceByThatDay(t *testing.T) {
 		}
 		if !strings.Contains(page, row) {
 			t.Errorf("the page lacks %s: %s", row, page)
+		}
+	}
+}
+
+// Pages lead on: an event to who did it, where a page shows that, and what is done or failing to what comes next.
+func TestPagesLeadOn(t *testing.T) {
+	t.Parallel()
+	pages, by := pagesOf(t), full("Acme")
+	paused := by.plus(made{"/api/v1/clients/cli_1/webhooks/whk_1": kindred.Webhook{ID: "whk_1", URL: "https://example.com/", Status: kindred.WebhookStatusPaused, CreatedAt: ago(time.Hour), PausedBecause: new(kindred.PausedBecause("failing"))}})
+	unknown := by.plus(made{"/api/v1/clients/cli_1/api_keys": list([]kindred.APIKey{{ID: "key_9", Name: "another"}})})
+	auditor := by.plus(base(kindred.RoleAuditor, "Acme", "read", "audit"))
+	viewer := by.plus(base(kindred.RoleViewer, "Acme", "read"))
+	for _, c := range []struct {
+		world      made
+		path, link string
+		leads      bool
+	}{
+		{by, "history", `href="/console/developers#key_1"`, true},
+		{by, "history/3", `href="/console/developers#key_1"`, true},
+		{by, "developers", `id="key_1"`, true},
+		{by, "settings", `id="mem_1"`, true},
+		{unknown, "history", `href="/console/developers#`, false},
+		{auditor, "history", `href="/console/developers#`, false},
+		{auditor, "history", `key_1</span>`, true},
+		{by, "first-steps", `href="/console/clusters"`, true},
+		{by, "webhooks/whk_1", `href="#again"`, true},
+		{by, "webhooks/whk_1", `id="again"`, true},
+		{paused, "webhooks/whk_1", `href="#again"`, true},
+		{viewer, "webhooks/whk_1", `href="#again"`, false},
+	} {
+		page := rendered(t, pages, c.world, http.MethodGet, c.path, "")
+		_, main, _ := strings.Cut(page, "<main")
+		if strings.Contains(main, c.link) != c.leads {
+			t.Errorf("%s has %s: %t, want %t", c.path, c.link, !c.leads, c.leads)
 		}
 	}
 }

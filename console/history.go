@@ -41,9 +41,39 @@ func (p *page) history() error {
 			p.refused, found = refused, &kindred.HistoryPage{}
 		}
 	}
+	actors, err := p.actors()
+	if err != nil {
+		return err
+	}
 	return p.show("history", "History", say("titles.history"), map[string]any{
-		"Events": found.Data, "Asked": asked, "Next": next("history", asked, found.NextCursor),
+		"Events": found.Data, "Actors": actors, "Asked": asked, "Next": next("history", asked, found.NextCursor),
 	})
+}
+
+// actor is a key or a member, and where the console shows it.
+type actor struct{ Name, Path string }
+
+// actors are those that the pages lead to, by their ids: nobody but an admin sees them.
+func (p *page) actors() (map[string]*actor, error) {
+	actors := map[string]*actor{}
+	if !p.who.has("admin") {
+		return actors, nil
+	}
+	keys, err := p.api.APIKeys.ListPage(p.r.Context(), kindred.ListAPIKeysParams{Limit: new(int64(pageOf))}) // as many as the page shows at first
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys.Data {
+		actors[k.ID] = &actor{k.Name, Path + "developers#" + k.ID}
+	}
+	members, err := p.members()
+	if err != nil {
+		return nil, err
+	}
+	for id, m := range members {
+		actors[id] = &actor{m.Email, Path + "settings#" + id}
+	}
+	return actors, nil
 }
 
 // downloadHistory passes on the whole history, as it can be verified.
@@ -88,8 +118,12 @@ func (p *page) historyEvent() error {
 	if err != nil {
 		return err
 	}
+	actors, err := p.actors()
+	if err != nil {
+		return err
+	}
 	return p.show("history-event", "History", say("history_event.event", number(ordinal)), map[string]any{
-		"Event": found.Data[0], "Proof": proof, "Material": string(material), "Kept": ask.FromSize, "Last": ordinal+1 >= proof.Size,
+		"Event": found.Data[0], "Actors": actors, "Proof": proof, "Material": string(material), "Kept": ask.FromSize, "Last": ordinal+1 >= proof.Size,
 		"Before": ordinal - 1, "After": ordinal + 1,
 	})
 }
