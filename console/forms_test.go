@@ -338,7 +338,7 @@ func TestTheFormOfACampaignIsRefusedInItsOwnWords(t *testing.T) {
 	}}})
 	form := url.Values{"name": {"Spring"}, "currency": {"EUR"}, "budget_minor": {"99999999999999"}}
 	page := rendered(t, pagesOf(t), base(kindred.RoleOwner, "Acme", "admin"), http.MethodPost, "campaigns", form.Encode())
-	if !strings.Contains(page, "EUR 90,071,992,547,409.91 at most") {
+	if !strings.Contains(page, "EUR\u00a090,071,992,547,409.91 at most") {
 		t.Error(page)
 	}
 	form.Set("budget_minor", "10")

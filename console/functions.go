@@ -173,8 +173,8 @@ func decimals(currency string) int {
 	return 2
 }
 
-// money writes an amount in minor units, as in EUR 3,182.50.
-func money(minor int64, currency string) string { return currency + " " + amount(minor, currency) }
+// money writes an amount in minor units, as in EUR 3,182.50, which no line parts.
+func money(minor int64, currency string) string { return currency + "\u00a0" + amount(minor, currency) }
 
 // amount is money beside its currency.
 func amount(minor int64, currency string) string {

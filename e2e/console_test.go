@@ -265,7 +265,7 @@ func TestTheConsoleTellsTheStoryByHand(t *testing.T) {
 	}
 	b.wantPage(b.send("traits", "path", "age", "weight", "3"), "traits", "Saved.")
 	campaigns := b.open("campaigns")
-	campaign := b.wantPage(b.send("campaigns", "name", "Spring", "budget_minor", "5,000.50", "currency", "EUR", "key", b.key(campaigns)), "campaigns/cam_", "EUR 5,000.50")
+	campaign := b.wantPage(b.send("campaigns", "name", "Spring", "budget_minor", "5,000.50", "currency", "EUR", "key", b.key(campaigns)), "campaigns/cam_", "EUR\u00a05,000.50")
 	b.wantPage(b.send(strings.Split(strings.TrimPrefix(campaign.Path, "/console/"), "?")[0], "status", "running"), "campaigns/cam_", "Running.")
 
 	receiver := receive(t, 200)

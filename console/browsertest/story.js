@@ -70,7 +70,7 @@ async function tell(hand, scripts, account, receiver, files) {
 
   await hand.open("campaigns");
   await hand.send("/console/campaigns", { name: "Spring", budget_minor: "5,000.50" });
-  await hand.has("EUR 5,000.50");
+  await hand.has("EUR\u00a05,000.50");
   await hand.send(hand.path(), {}, "button[value=running]");
   await hand.has("Running.");
 

@@ -159,11 +159,11 @@ if (live && "EventSource" in window) {
     source.onmessage = (e) => {
       const event = JSON.parse(e.data), row = document.createElement("tr");
       live.dataset.after = e.lastEventId;
-      for (const text of [new Date(event.timestamp).toLocaleTimeString([], { hour12: false }), event.event_type, JSON.stringify(event.data)]) {
-        const cell = document.createElement("td");
+      [new Date(event.timestamp).toLocaleTimeString([], { hour12: false }), event.event_type, JSON.stringify(event.data)].forEach((text, i) => {
+        const cell = row.insertCell();
+        cell.className = live.rows[0].cells[i].className;
         cell.textContent = text;
-        row.append(cell);
-      }
+      });
       list.prepend(row);
       while (list.rows.length > 100) list.deleteRow(-1);
       document.querySelector("[data-live-empty]")?.remove();
