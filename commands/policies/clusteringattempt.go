@@ -50,6 +50,7 @@ type attempt struct {
 	users    []id.User // in order of their ids; once they are encoded, in step with the points
 	schema   traits.Schema
 	hash     string // of the schema's shape
+	decided  map[string]traits.Override
 	points   clustering.Points
 	last     commands.LastDivision
 	before   division // of the last run
@@ -182,6 +183,7 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 	if err != nil {
 		return traits.Schema{}, err
 	}
+	a.decided = projections.OverridesOf(decided)
 	var failed error
 	schema := traits.InferSampled(func(yield func(string, traits.Flat) bool) {
 		for i, flat := range a.flats(ctx, drawn, &failed) {
@@ -189,7 +191,7 @@ func (a *attempt) inferSchema(ctx context.Context) (traits.Schema, error) {
 				return
 			}
 		}
-	}, projections.OverridesOf(decided), before)
+	}, a.decided, before)
 	if failed != nil {
 		return schema, failed
 	}

@@ -59,6 +59,37 @@ func TestEachDriftIsToldOnce(t *testing.T) {
 	})
 }
 
+// An import leaves a column out: the schema does not know the trait any more, and that is told once. Of what the client
+// has set aside meanwhile nothing is told.
+func TestATraitThatNobodySaysAnyMoreIsTold(t *testing.T) {
+	for _, ignored := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newClusteringFixture(t)
+			call, layer := o.populate("acme", 180, kinds)
+			o.rerun(call, layer, 180, 3, kinds)
+			if ignored {
+				if _, err := o.OverrideTraits(o.Context(), call, json.RawMessage(`{"visits":{"ignore":true}}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				o.rerun(call, layer, 180, 3, func(i int) string { return fmt.Sprintf(`{"age":%d,"plan":"p%d","visits":null}`, 20+25*(i%3)+i/3%5, i%3) })
+			}
+			told := 0
+			for _, d := range facts[event.ClusterDriftDetected](o) {
+				for _, c := range d.Causes {
+					if told++; c.Trait != "visits" || c.Level != clustering.MissingLevel || c.After != 1 {
+						t.Errorf("ignored %t: %+v", ignored, c)
+					}
+				}
+			}
+			if want := map[bool]int{false: 3}[ignored]; told != want {
+				t.Errorf("ignored %t: %d are told, want %d", ignored, told, want)
+			}
+		})
+	}
+}
+
 // A cluster is too small to be judged for a while, or its first profile is gone.
 func TestDriftThatNobodyCanJudgeStaysTold(t *testing.T) {
 	standing := []event.DriftCause{{Kind: "trait", Baseline: "first", Trait: "age", Amount: 0.5, Severity: "moderate"}}

@@ -69,11 +69,13 @@ func (a *attempt) compare(ctx context.Context) (findings, error) {
 			against[j], earlier[j] = append(against[j], b.older), append(earlier[j], b.earlier)
 		}
 	}
+	permit := traits.Permit(a.run.TraitPaths)
+	wanted := func(path string, of traits.Type) bool { return permit(path) && traits.Wanted(path, of, a.decided) }
 	var failed error
 	seen := 0
 	surveyed, err := clustering.Survey(ctx, clustering.Question{
 		Schema: a.schema, AsOf: a.run.CreatedAt, Result: a.result, Seed: a.seed(), Against: against,
-		Divisions: f.divisions, Earlier: earlier,
+		Divisions: f.divisions, Earlier: earlier, Wanted: wanted,
 	}, func(yield func(int, traits.Flat) bool) {
 		for i, flat := range a.flats(ctx, a.users, &failed) {
 			seen++

@@ -41,6 +41,9 @@ type Question struct {
 	// says for each of Against which cluster of which division it is of; both may be nil.
 	Divisions []Division
 	Earlier   [][]Earlier
+	// Wanted says whether a trait would be looked at if anybody said it; nil: none. Where it is so, a trait of an
+	// earlier run that nobody says any more is missing of all.
+	Wanted func(path string, of traits.Type) bool
 }
 
 // Survey looks at each user of the run once; users are given by their place in
@@ -75,11 +78,15 @@ type survey struct {
 	frames   [][]frame // by cluster
 	against  [][]Profile
 	cutting  *cutting
+	vanished map[string]bool // by path, traits of earlier runs that the schema has not: false once somebody says one
 }
+
+// noTrait is the place of a trait that the schema has not.
+const noTrait = -1
 
 // frame is a trait profile that a cluster's users are counted into.
 type frame struct {
-	trait   int
+	trait   int // its place, or noTrait
 	profile *TraitProfile
 	asOf    float64 // of the run that the profile is of
 }
@@ -96,7 +103,7 @@ type group struct {
 }
 
 func newSurvey(q Question) *survey {
-	s := &survey{Question: q, reader: newReader(q.Schema, q.AsOf), random: draws(q.Seed, forProfile)}
+	s := &survey{Question: q, reader: newReader(q.Schema, q.AsOf), vanished: map[string]bool{}, random: draws(q.Seed, forProfile)}
 	s.readings = make([]reading, len(s.reader.traits))
 	weights := map[string]float64{}
 	for _, t := range s.reader.traits {
@@ -132,23 +139,41 @@ func newSurvey(q Question) *survey {
 }
 
 // empty is a profile in the frame of an older one, to be counted into. A trait
-// that is gone, or of another type now, cannot be compared, nor can a date with
+// that is of another type now, or is not wanted any more, cannot be compared, nor can a date with
 // those of a run whose as-of was not kept.
 func (s *survey) empty(p Profile, older Profile) (Profile, []frame) {
 	p.Traits = make([]TraitProfile, 0, len(older.Traits)) // frames point into it
 	var frames []frame
-	for i, t := range s.reader.traits {
-		for _, o := range older.Traits {
-			if o.Path == t.Path && o.Type == t.Type && (o.Type != traits.TypeDate || older.AsOf != 0) {
-				p.Traits = append(p.Traits, o.empty())
-				if o.Type == traits.TypeDate && older.AsOf != s.reader.asOf {
-					p.Traits[len(p.Traits)-1].Aged = make([]int, len(o.Counts))
-				}
-				frames = append(frames, frame{i, &p.Traits[len(p.Traits)-1], older.AsOf})
-			}
+	for _, o := range older.Traits {
+		i := slices.IndexFunc(s.reader.traits, func(t traits.Trait) bool { return t.Path == o.Path && t.Type == o.Type })
+		if i < 0 && !s.hasVanished(o) || o.Type == traits.TypeDate && older.AsOf == 0 {
+			continue
 		}
+		p.Traits = append(p.Traits, o.empty())
+		if i >= 0 && o.Type == traits.TypeDate && older.AsOf != s.reader.asOf {
+			p.Traits[len(p.Traits)-1].Aged = make([]int, len(o.Counts))
+		}
+		frames = append(frames, frame{i, &p.Traits[len(p.Traits)-1], older.AsOf})
 	}
 	return p, frames
+}
+
+// hasVanished says whether the schema has not heard of a trait that it would have if anybody said it.
+func (s *survey) hasVanished(o TraitProfile) bool {
+	known := slices.ContainsFunc(s.Schema.Traits, func(t traits.Trait) bool { return t.Path == o.Path })
+	if known || s.Wanted == nil || !s.Wanted(o.Path, o.Type) {
+		return false
+	}
+	s.vanished[o.Path] = true
+	return true
+}
+
+// withoutSaid leaves out the traits that have not vanished: the schema is learnt from a sample.
+func (s *survey) withoutSaid(p *Profile) {
+	p.Traits = slices.DeleteFunc(p.Traits, func(t TraitProfile) bool {
+		vanished, asked := s.vanished[t.Path]
+		return asked && !vanished
+	})
 }
 
 // profile is a cluster's profile without its traits, users and centroid.
@@ -177,12 +202,20 @@ func (s *survey) count(cluster int, f traits.Flat) {
 	s.groups[cluster].count(s.reader.traits, s.readings, &s.random)
 	s.groups[s.Result.K].count(s.reader.traits, s.readings, &s.random)
 	s.into(s.frames[cluster])
+	for path := range s.vanished {
+		if _, said := f.Get(path); said {
+			s.vanished[path] = false
+		}
+	}
 }
 
 // into counts the user at hand into profiles of earlier runs.
 func (s *survey) into(frames []frame) {
 	for _, frame := range frames {
-		r, into := s.readings[frame.trait], frame.profile
+		r, into := reading{}, frame.profile
+		if frame.trait != noTrait {
+			r = s.readings[frame.trait]
+		}
 		if r.known && into.Aged != nil {
 			into.Aged[into.bin(r.number)]++
 			r.number = daysBefore(frame.asOf, r.day)
@@ -266,7 +299,14 @@ func (s *survey) conclude() Surveyed {
 		}
 		done.Profiles = append(done.Profiles, p)
 		for i := range s.against[c] {
+			s.withoutSaid(&s.against[c][i])
 			s.against[c][i].Users, s.against[c][i].Total, s.against[c][i].Centroid = g.users, all.users, p.Centroid
+		}
+	}
+	for _, cuts := range s.cutting.cuts {
+		for i := range cuts {
+			s.withoutSaid(&cuts[i].Under)
+			s.withoutSaid(&cuts[i].Same)
 		}
 	}
 	done.Labels, done.Cuts = s.labels(), s.cutting.cuts

@@ -474,6 +474,49 @@ func TestDriftFromRunToRun(t *testing.T) {
 	}
 }
 
+// Nobody has an age any more: an import left the column out, or the consent layer does not permit it.
+func TestATraitThatNobodySaysAnyMoreIsMissing(t *testing.T) {
+	users := shoppers(t, 800, draws(4))
+	first := mustSurvey(t, Question{Schema: traits.Infer(named(users), nil), AsOf: asOf, Result: halves(800)}, users)
+	without := func(some int) []traits.Flat { // some of them say it still
+		later := slices.Clone(users)
+		for i := some; i < len(later); i++ {
+			later[i].Values = slices.DeleteFunc(slices.Clone(later[i].Values), func(v traits.Value) bool { return v.Path == "age" })
+		}
+		return later
+	}
+	schema := traits.Infer(named(without(0)), nil)
+	wanted := func(path string, of traits.Type) bool { return traits.Wanted(path, of, nil) }
+	for what, c := range map[string]struct {
+		wanted func(string, traits.Type) bool
+		users  []traits.Flat
+		causes int
+	}{
+		"nobody says it":                       {wanted, without(0), 1},
+		"two do, who are not in the sample":    {wanted, without(2), 0},
+		"it is not permitted any more":         {func(path string, _ traits.Type) bool { return path != "age" }, without(0), 0},
+		"what is permitted is not to be known": {nil, without(0), 0},
+	} {
+		s := mustSurvey(t, Question{
+			Schema: schema, AsOf: asOf, Result: halves(800), Against: [][]Profile{first.Profiles[:1], first.Profiles[1:]}, Wanted: c.wanted,
+			Divisions: []Division{{Encoder: schema.Encoder(asOf), Centroids: [][]float32{make([]float32, len(schema.Encoder(asOf).Dimensions()))}, Then: halves(800).Assignments}},
+			Earlier:   [][]Earlier{{{Cluster: 0}}, {{Cluster: 1}}},
+		}, c.users)
+		for i, older := range first.Profiles {
+			d := CompareCut(older, s.Against[i][0], same90, s.Cuts[i][0], Previous)
+			traitsOf := slices.DeleteFunc(d.Causes, func(c Cause) bool { return c.Kind != CauseTrait })
+			if len(traitsOf) != c.causes {
+				t.Errorf("%s: %+v", what, traitsOf)
+			}
+			for _, age := range traitsOf {
+				if age.Trait != "age" || age.Level != MissingLevel || age.Before != 0 || age.After != 1 || age.Severity != Major || age.Origin != PeopleChanged {
+					t.Errorf("%s: %+v", what, age)
+				}
+			}
+		}
+	}
+}
+
 func TestTimeAloneIsNoDrift(t *testing.T) {
 	const n, days = 400, 30
 	joined := func(later int) (users []traits.Flat) {

@@ -183,6 +183,13 @@ func (t *Trait) decide(overrides map[string]Override) {
 	}
 }
 
+// Wanted says whether a trait of that type would take part under these overrides if anybody said it.
+func Wanted(path string, of Type, overrides map[string]Override) bool {
+	t := Trait{Path: path, Type: of, Rules: Rules}
+	t.decide(overrides)
+	return t.Type == of && t.Participates()
+}
+
 // overrideOf joins what was decided about path and about the paths above it,
 // the nearest first. A type that does not exist counts as none.
 func overrideOf(path string, overrides map[string]Override) Override {
