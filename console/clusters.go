@@ -206,6 +206,9 @@ func (p *page) withClusters(clusters []kindred.Cluster, ids []string) ([]kindred
 // values lie farther apart or closer together, about the same middle.
 const leastMove = 0.25
 
+// missingLevel stands for those who do not say a trait.
+const missingLevel = "(missing)"
+
 // moved says in words what has changed in a cluster, and what it came from, by one of the comparisons.
 func moved(c kindred.DriftCause, by []kindred.DriftComparison) string {
 	var said string
@@ -224,8 +227,15 @@ func moved(c kindred.DriftCause, by []kindred.DriftComparison) string {
 		said = say("cluster.is_spread_otherwise", deref(c.Trait), score(c.Amount))
 	case c.Level != nil && c.ShareBefore != nil && c.ShareAfter != nil:
 		before, after := percent(*c.ShareBefore), percent(*c.ShareAfter)
-		if said = say("cluster.level_rose", *c.Trait, *c.Level, before, after); *c.Effect < 0 {
+		switch missing, fell := *c.Level == missingLevel, *c.Effect < 0; {
+		case missing && fell:
+			said = say("cluster.missing_fell", *c.Trait, before, after)
+		case missing:
+			said = say("cluster.missing_rose", *c.Trait, before, after)
+		case fell:
 			said = say("cluster.level_fell", *c.Trait, *c.Level, before, after)
+		default:
+			said = say("cluster.level_rose", *c.Trait, *c.Level, before, after)
 		}
 	default:
 		by := score(math.Abs(*c.Effect))

@@ -64,7 +64,8 @@ func TestDriftIsToldInWords(t *testing.T) {
 		"its share of all users fell from 40\u00a0% to 30\u00a0% since the first run":        {Kind: "size", Baseline: "first", Amount: .25},
 		"age fell by 0.40 standard deviations since the run before; the people have changed": {Kind: "trait", Baseline: "previous", Trait: &age, Effect: new(-.4), Amount: .2, Origin: &changed},
 		"age is spread otherwise, by 0.90 since the run before":                              {Kind: "trait", Baseline: "previous", Trait: &age, Effect: new(.02), Amount: .9},
-		"age=(missing) rose from 2.0\u00a0% to 12\u00a0% since the first run":                {Kind: "trait", Baseline: "first", Trait: &age, Effect: new(.2), Level: new("(missing)"), ShareBefore: new(.02), ShareAfter: new(.12), Amount: .2},
+		"those without age fell from 12\u00a0% to 2.0\u00a0% since the first run":            {Kind: "trait", Baseline: "first", Trait: &age, Effect: new(-.2), Level: new("(missing)"), ShareBefore: new(.12), ShareAfter: new(.02), Amount: .2},
+		"those without age rose from 2.0\u00a0% to 12\u00a0% since the first run":            {Kind: "trait", Baseline: "first", Trait: &age, Effect: new(.2), Level: new("(missing)"), ShareBefore: new(.02), ShareAfter: new(.12), Amount: .2},
 	} {
 		if got := moved(c, by); got != said {
 			t.Errorf("%q, not %q", got, said)
