@@ -73,7 +73,9 @@ func TestATraitThatNobodySaysAnyMoreIsTold(t *testing.T) {
 				}
 			}
 			for range 2 {
-				o.rerun(call, layer, 180, 3, func(i int) string { return fmt.Sprintf(`{"age":%d,"plan":"p%d","visits":null}`, 20+25*(i%3)+i/3%5, i%3) })
+				o.rerun(call, layer, 180, 3, func(i int) string {
+					return fmt.Sprintf(`{"age":%d,"plan":"p%d","visits":null}`, 20+25*(i%3)+i/3%5, i%3)
+				})
 			}
 			told := 0
 			for _, d := range facts[event.ClusterDriftDetected](o) {
