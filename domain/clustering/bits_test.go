@@ -16,7 +16,7 @@ import (
 // What a run comes to is one, to the last bit, on every kind of processor: make
 // test-arm64 runs this on another.
 func TestARunHasTheSameBitsOnEveryProcessor(t *testing.T) {
-	const want = "26675d4193fbc3f2"
+	const want = "2df199ae90539bac"
 	random := splitmix.Source(1)
 	bell := func() float64 { // without a logarithm, which a processor may round otherwise
 		sum := 0.0
@@ -29,7 +29,7 @@ func TestARunHasTheSameBitsOnEveryProcessor(t *testing.T) {
 	for i := range flats {
 		kind := float64(i % 3)
 		document := fmt.Sprintf(`{"age":%v,"spend":%v,"plan":"p%d","tags":["t%d","t%d"],"joined":"20%02d-01-01","home":{"lat":%v,"lon":%v}}`,
-			40+10*kind+3*bell(), 1000*random.Float64()*random.Float64()*random.Float64()*random.Float64(), i%3, i%7, i%5, 10+i%10, 10*float64(2*i%3)+bell(), bell()) // kinds in a line were one long cloud
+			40+40*kind+3*bell(), 1000*random.Float64()*random.Float64()*random.Float64()*random.Float64(), i%3, i%7, i%5, 10+i%10, 40*float64(2*i%3)+bell(), bell()) // kinds in a line were one long cloud
 		var err error
 		if flats[i], err = traits.Flatten([]byte(document)); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ type null struct {
 	points Points
 	blocks []block
 	order  [][]int     // of each block, the users from little to much of it
-	factor [][]float64 // the lower triangle whose square is the correlation of the blocks
+	factor [][]float64 // its square is the correlation of the blocks
 }
 
 // Span is the dimensions of one trait.
@@ -37,13 +37,13 @@ func newNull(points Points, traits []Span, seed uint64) *null {
 	for i := range normal {
 		normal[i] = gaussian(&random)
 	}
+	standardize(normal)
 	slices.Sort(normal)
-	var scores [][]float64
+	var all []scores
 	for _, column := range degrees(points, u.blocks, &random) {
-		u.order = append(u.order, ordered(column))
-		scores = append(scores, normalScores(column, normal))
+		u.order, all = append(u.order, ordered(column)), append(all, normalScores(column, normal))
 	}
-	u.factor = cholesky(correlations(scores))
+	u.factor = factor(all)
 	return u
 }
 
@@ -127,75 +127,121 @@ func standardize(column []float64) {
 	}
 }
 
+// scores are a column of length 1, or 0 where it has one value alone, so that the product of two is
+// their correlation. Equal values hide a part of that of the normal variables that they are steps of,
+// which is the product times both lengths.
+type scores struct {
+	steps  []float64
+	length float64
+}
+
 // normalScores are the ranks of the values as places of the normal distribution
-// (van der Waerden), the mean place where some are equal, made so long that the
-// product of two such columns is the correlation of the normal variables that
-// they would be steps of: equal values hide 1 - |scores|^2/n of theirs.
-func normalScores(column []float64, normal []float64) []float64 {
+// (van der Waerden), the mean place where some are equal.
+func normalScores(column []float64, normal []float64) scores {
 	n := len(column)
 	order := ordered(column)
-	scores, squares, all := make([]float64, n), 0.0, 0.0
+	steps, squares, all := make([]float64, n), 0.0, 0.0
 	for from := 0; from < n; {
 		to, sum := from, 0.0
 		for ; to < n && column[order[to]] == column[order[from]]; to++ {
 			sum += normal[to]
 			all += float64(normal[to] * normal[to])
 		}
+		if to-from == n {
+			return scores{steps, 1}
+		}
 		mean := sum / float64(to-from)
 		for _, i := range order[from:to] {
-			scores[i] = mean
+			steps[i] = mean
 		}
 		squares += float64(float64(to-from) * float64(mean*mean))
 		from = to
 	}
-	if squares == 0 {
-		return scores
+	for i := range steps {
+		steps[i] /= math.Sqrt(squares)
 	}
-	// r = sum/(|a||b|) is the correlation of the steps; that of what they are steps
-	// of is r/(sqrt(|a|^2/all) sqrt(|b|^2/all)).
-	for i := range scores {
-		scores[i] *= math.Sqrt(all) / squares
+	return scores{steps, math.Sqrt(all / squares)}
+}
+
+// factor is a matrix whose square is the correlation matrix of the normal variables that columns
+// are steps of. Their correlations are estimated one by one, and may contradict one another, above all
+// those of what hardly anybody holds. Then the matrix is taken without its negative eigenvalues, with
+// a diagonal of 1 again (Rebonato and Jäckel 1999): correlations that are sure stay nearly as they are.
+func factor(of []scores) [][]float64 {
+	r := make([][]float64, len(of))
+	for i, a := range of {
+		r[i] = make([]float64, len(of))
+		r[i][i] = 1
+		for j, b := range of[:i] {
+			both := beyondChance(dot(a.steps, b.steps), len(a.steps)) * a.length * b.length
+			r[i][j] = min(max(both, -mostCorrelated), mostCorrelated)
+			r[j][i] = r[i][j]
+		}
 	}
-	return scores
+	vectors := diagonalize(r)
+	f := make([][]float64, len(of))
+	for i := range f {
+		f[i] = make([]float64, len(of))
+		for k, v := range vectors {
+			f[i][k] = v[i] * math.Sqrt(max(r[k][k], 0))
+		}
+		length := math.Sqrt(dot(f[i], f[i]))
+		for k := range f[i] {
+			f[i][k] /= length
+		}
+	}
+	return f
 }
 
 // mostCorrelated is the largest correlation, so that no column follows from others.
 const mostCorrelated = 0.99
 
-func correlations(scores [][]float64) [][]float64 {
-	r := make([][]float64, len(scores))
-	for i := range r {
-		r[i] = make([]float64, i+1)
-		r[i][i] = 1
-		for j := range i {
-			r[i][j] = min(max(dot(scores[i], scores[j]), -mostCorrelated), mostCorrelated)
+// beyondChance is what remains of a correlation over n users where that of nothing with nothing
+// has a variance of 1/n (James and Stein 1961).
+func beyondChance(r float64, n int) float64 { return r * max(0, 1-1/(r*r*float64(n))) }
+
+const (
+	mostSweeps = 30    // some eight are enough
+	diagonal   = 1e-12 // what is less beside the diagonal is 0
+)
+
+// diagonalize leaves a symmetric matrix with its eigenvalues in the diagonal, and returns its
+// eigenvectors (Jacobi 1846).
+func diagonalize(m [][]float64) (vectors [][]float64) {
+	vectors = make([][]float64, len(m))
+	for i := range m {
+		vectors[i] = make([]float64, len(m))
+		vectors[i][i] = 1
+	}
+	for range mostSweeps {
+		done := true
+		for p := range m {
+			for q := range p {
+				if math.Abs(m[p][q]) < diagonal {
+					continue
+				}
+				done = false
+				theta := (m[q][q] - m[p][p]) / (2 * m[p][q])
+				tangent := math.Copysign(1/(math.Abs(theta)+math.Sqrt(float64(theta*theta)+1)), theta)
+				cos := 1 / math.Sqrt(float64(tangent*tangent)+1)
+				sin := cos * tangent
+				for _, row := range m {
+					row[p], row[q] = float64(cos*row[p])-float64(sin*row[q]), float64(sin*row[p])+float64(cos*row[q])
+				}
+				turn(m[p], m[q], cos, sin)
+				turn(vectors[p], vectors[q], cos, sin)
+			}
+		}
+		if done {
+			break
 		}
 	}
-	return r
+	return vectors
 }
 
-// cholesky is the lower triangle whose square is a correlation matrix, of which r
-// is the lower triangle. What is not quite one, for its entries were estimated one by one, is
-// drawn towards none at all until it is.
-func cholesky(r [][]float64) [][]float64 {
-	const step, least = 0.05, 1e-6
-	l := make([][]float64, len(r))
-	for i := range l {
-		l[i] = make([]float64, i+1)
-	}
-	for kept := 1.0; ; kept -= step {
-		fine := true
-		for i := 0; i < len(r) && fine; i++ {
-			for j := range i {
-				l[i][j] = (float64(kept*r[i][j]) - dot(l[i][:j], l[j][:j])) / l[j][j]
-			}
-			rest := 1 - dot(l[i][:i], l[i][:i])
-			fine = rest > least
-			l[i][i] = math.Sqrt(max(rest, least))
-		}
-		if fine || kept < step {
-			return l
-		}
+func turn(a, b []float64, cos, sin float64) {
+	for k, x := range a {
+		a[k], b[k] = float64(cos*x)-float64(sin*b[k]), float64(sin*x)+float64(cos*b[k])
 	}
 }
 
@@ -227,7 +273,9 @@ func (u *null) cloud(seed uint64, number int) Points {
 	for i := range p.Len() {
 		for j := range free {
 			free[j] = gaussian(&random)
-			latent[j][i] = dot(u.factor[j], free[:j+1])
+		}
+		for j, row := range u.factor {
+			latent[j][i] = dot(row, free)
 		}
 	}
 	for j, z := range latent {

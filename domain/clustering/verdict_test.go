@@ -93,7 +93,7 @@ func TestTrueGroupsAreGroups(t *testing.T) {
 		k     int
 		apart float64
 	}{{2, 0.5}, {3, 0.3}, {8, 0.8}} {
-		set := madeUp(80+25*c.k, c.k, c.apart, 0.6, uint64(c.k))
+		set := madeUp(110+25*c.k, c.k, c.apart, 0.6, uint64(c.k))
 		j := mustJudge(t, Trial{Points: set.points, Traits: spansMadeUp(), Seed: 1, Threads: 2}.divided(t, c.k))
 		if j.Agreement == nil || j.Cloud.Silhouette <= j.Cloud.Expected {
 			t.Errorf("%d groups %.1f apart are one cloud: %+v, %+v", c.k, c.apart, j, j.Cloud)
@@ -277,11 +277,85 @@ func TestNullsKeepWhatTheyPromise(t *testing.T) {
 	}
 }
 
-// Three columns of which each two were estimated from others can contradict one another.
+func TestAMatrixIsTheSumOfItsEigenvectors(t *testing.T) {
+	t.Parallel()
+	random := draws(8)
+	const n = 12
+	m, want := make([][]float64, n), make([][]float64, n)
+	for i := range m {
+		m[i], want[i] = make([]float64, n), make([]float64, n)
+		for j := range i + 1 {
+			m[i][j] = gauss(&random)
+			m[j][i] = m[i][j]
+			want[i][j], want[j][i] = m[i][j], m[i][j]
+		}
+	}
+	vectors := diagonalize(m)
+	for i := range n {
+		for j := range n {
+			sum, same := 0.0, 0.0
+			for k, v := range vectors {
+				sum += v[i] * m[k][k] * v[j]
+				same += v[i] * v[j]
+			}
+			if unit := map[bool]float64{true: 1}[i == j]; math.Abs(sum-want[i][j]) > 1e-9 || math.Abs(same-unit) > 1e-9 {
+				t.Errorf("at %d, %d is %v of %v, and %v of %v", i, j, sum, want[i][j], same, unit)
+			}
+		}
+	}
+}
+
+// Two flags that one user in a hundred holds go together by chance, and with a number, whose
+// correlation with another number stays.
 func TestContradictingCorrelationsAreDrawnTogether(t *testing.T) {
-	for i, row := range cholesky([][]float64{{1}, {0.99, 1}, {0.99, -0.99, 1}}) {
+	t.Parallel()
+	of := func(length float64, first ...float64) scores { // of 400 users
+		s := scores{make([]float64, 400), length}
+		for i := range s.steps {
+			s.steps[i] = first[i%len(first)] / 10
+		}
+		return s
+	}
+	drawn := factor([]scores{
+		of(1, 1, 0, 0, 0), of(1, 0.9, math.Sqrt(0.19), 0, 0),
+		of(3, 0.4, -0.4, math.Sqrt(0.68), 0), of(4, 0.4, 0.4, -0.4, math.Sqrt(0.52)),
+	})
+	for i, row := range drawn {
 		if length := dot(row, row); math.Abs(length-1) > 1e-9 {
 			t.Errorf("the variance of column %d is %v", i, length)
+		}
+	}
+	if kept := dot(drawn[0], drawn[1]); math.Abs(kept-0.9) > 0.1 {
+		t.Errorf("the numbers go together by %v", kept)
+	}
+}
+
+// A trait of one value, and flags that hardly anybody holds, take nothing from what numbers
+// beside them have of one another: else a crowd with such traits would seem to be groups.
+func TestRareAndConstantTraitsMakeNoGroups(t *testing.T) {
+	t.Parallel()
+	const numbers, flags = 4, 10
+	for seed := range uint64(3) {
+		random := draws(seed, 98)
+		trial := Trial{Points: Points{Dims: numbers + flags + 1}, Seed: seed, Threads: 2}
+		for d := range trial.Points.Dims { // the numbers last
+			trial.Traits = append(trial.Traits, Span{d, 1, d > flags, false})
+		}
+		for range 300 {
+			shared, row := gauss(&random), make([]float32, trial.Points.Dims)
+			row[0] = 0.707
+			for d := range flags {
+				if random.IntN(50) == 0 {
+					row[1+d] = 0.707
+				}
+			}
+			for d := range numbers {
+				row[1+flags+d] = float32(0.8*shared + 0.6*gauss(&random))
+			}
+			trial.Points.Data = append(trial.Points.Data, row...)
+		}
+		if j := mustJudge(t, trial.divided(t, 2)); j.Verdict != Continuum {
+			t.Errorf("seed %d: %s: %+v", seed, j.Verdict, j.Cloud)
 		}
 	}
 }

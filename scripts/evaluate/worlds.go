@@ -175,6 +175,11 @@ func crowds() []crowd {
 		{name: "tags, correlated by 0.5", shared: 0.5, more: tenTags},
 		{name: "duplicates", shared: 0.3, copies: 5},
 		{name: "correlated, two fifths not said", shared: 0.5, gaps: 0.4},
+		{name: "ten flags of 2 %, correlated by 0.5", shared: 0.5, more: func(random *splitmix.Source, said map[string]any) {
+			for flag := range 10 {
+				said[fmt.Sprint("flag_", flag)] = random.Float64() < 0.02
+			}
+		}},
 		{name: "a column twice, one constant", shared: 0.3, more: func(_ *splitmix.Source, said map[string]any) {
 			said["copy"], said["source"] = said["number_a"], "web"
 		}},
