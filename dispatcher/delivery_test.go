@@ -544,7 +544,7 @@ func TestWantOfDescriptorsIsNoFailureOfTheReceiver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log strings.Builder
-			w := newWorker(&Dispatcher{Guard: NewGuard(), Now: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}, Config{}.withDefaults())
+			w := newWorker(&Dispatcher{Guard: NewGuard(), Metrics: NewMetrics(prometheus.NewRegistry()), Now: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}, Config{}.withDefaults())
 			w.transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, err }
 			w.scheduler.expect(firstAttempt, waiting{Webhook: "w", Client: "c"}, time.Now())
 			w.scheduler.claimed(w.scheduler.quotas(time.Now()), []claim{{Webhook: "w"}})

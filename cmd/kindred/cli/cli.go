@@ -84,7 +84,7 @@ func Command(getenv func(string) string, out, errs io.Writer) *cobra.Command {
 	root.InitDefaultCompletionCmd() // now, so that it refuses what it does not have
 	refuseUnknown(root)
 	refuseTopics(root)
-	root.RunE = runGroup
+	root.RunE, root.Args = runGroup, cobra.ArbitraryArgs // those of cobra say less
 	root.SetFlagErrorFunc(tellsOfHelp)
 	return root
 }
