@@ -31,7 +31,10 @@ export class Hand {
   open(path) { return this.page.goto(`${url}/console/${path}`); }
   path() { return new URL(this.page.url()).pathname; }
   text() { return this.page.evaluate(() => document.querySelector("main").innerText); }
-  async says(text) { return (await this.text()).toLowerCase().includes(text.toLowerCase()); } // styles may change case
+  async says(text) { // styles may change case, and the room that there is whether cells stand in a line
+    const plain = (said) => said.toLowerCase().replace(/\s+/g, " ");
+    return plain(await this.text()).includes(plain(text));
+  }
   count(selector) { return this.page.evaluate((s) => document.querySelectorAll(s).length, selector); }
 
   async has(text) {

@@ -70,7 +70,7 @@ async function tell(hand, scripts, account, receiver, files) {
 
   await hand.open("campaigns");
   await hand.send("/console/campaigns", { name: "Spring", budget_minor: "5,000.50" });
-  await hand.has("EUR\u00a05,000.50");
+  await hand.has("EUR 5,000.50");
   await hand.send(hand.path(), {}, "button[value=running]");
   await hand.has("Running.");
 
@@ -85,7 +85,7 @@ async function tell(hand, scripts, account, receiver, files) {
   await hand.has("A test delivery is on its way.");
   const test = await eventually("the test is delivered", () => receiver.got.find((d) => JSON.parse(d.body).event_type === "match.computed"));
   assert.equal(test.headers["x-service-signature"], signature(secret, test.body));
-  await hand.soon("delivered\t1", () => hand.page.goto(new URL(`${hook}?status=delivered`, hand.page.url()).href));
+  await hand.soon("delivered 1", () => hand.page.goto(new URL(`${hook}?status=delivered`, hand.page.url()).href));
   await hand.follow(`main a[href*="/deliveries/"]`);
   await hand.has("It answered 200.");
   await hand.has("thanks");
