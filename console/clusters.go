@@ -206,7 +206,7 @@ func (p *page) withClusters(clusters []kindred.Cluster, ids []string) ([]kindred
 // values lie farther apart or closer together, about the same middle.
 const leastMove = 0.25
 
-// missingLevel stands for those who do not say a trait.
+// missingLevel is how the API names those who do not say a trait.
 const missingLevel = "(missing)"
 
 // moved says in words what has changed in a cluster, and what it came from, by one of the comparisons.

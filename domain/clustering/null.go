@@ -239,6 +239,7 @@ func diagonalize(m [][]float64) (vectors [][]float64) {
 	return vectors
 }
 
+// turn turns two rows into each other by an angle.
 func turn(a, b []float64, cos, sin float64) {
 	for k, x := range a {
 		a[k], b[k] = float64(cos*x)-float64(sin*b[k]), float64(sin*x)+float64(cos*b[k])

@@ -19,7 +19,6 @@ package matching
 
 import (
 	"errors"
-	"slices"
 	"sync"
 
 	"kindred/domain/traits"
@@ -271,7 +270,10 @@ func reordered[T any](s []T, order []int, none T) []T {
 
 // grown returns s with n more elements.
 func grown[T any](s []T, n int, element T) []T {
-	return append(s, slices.Repeat([]T{element}, n)...)
+	for range n {
+		s = append(s, element)
+	}
+	return s
 }
 
 func (p *presence) set(i int)      { p[i/64] |= 1 << (i % 64) }
