@@ -11,7 +11,7 @@ const million = 1_000_000
 // pending measures what a long queue costs: memory, each claim, and who shares
 // the queue with it.
 func pending(ctx context.Context, b *bench) error {
-	if err := b.kill(); err != nil { // what it occupies is to come from the queue alone
+	if err := b.stop(); err != nil { // what it occupies is to come from the queue alone
 		return err
 	}
 	if err := b.restart(ctx); err != nil {

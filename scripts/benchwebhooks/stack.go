@@ -111,12 +111,17 @@ func (s *stack) startKindred(ctx context.Context, listen string) error {
 	}
 }
 
-// kill ends kindred as kill -9 does.
-func (s *stack) kill() error {
+// kill ends kindred as kill -9 does: until its leases have run out nobody leads.
+func (s *stack) kill() error { return s.end(os.Kill) }
+
+// stop lets kindred give its leases back, so that another leads at once.
+func (s *stack) stop() error { return s.end(syscall.SIGTERM) }
+
+func (s *stack) end(signal os.Signal) error {
 	if s.kindred == nil {
 		return nil
 	}
-	if err := s.kindred.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := s.kindred.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	<-s.ended
