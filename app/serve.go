@@ -29,7 +29,7 @@ const (
 	// drainPause lets load balancers see that this process is not ready any
 	// more before it stops listening, and callers leave their connections.
 	drainPause   = 200 * time.Millisecond
-	drainTimeout = 20 * time.Second
+	drainTimeout = httpapi.StreamGrace + 3*time.Second // for the answers of imports that are ended
 )
 
 // Hashing is how dear a password is to hash, and on how many cores at a time.

@@ -24,6 +24,10 @@ const (
 	eventDeadline = 10 * time.Second // for a reader to take what was written
 )
 
+// StreamGrace is how long an import or export may go on once the process is about to stop.
+// limit: imports | once the process is told to stop | {StreamGrace} | 503 `not_ready`
+const StreamGrace = 17 * time.Second
+
 // ErrStopping ends what follows when the process does, which is not ready then.
 var ErrStopping = errors.New("the process stops")
 
@@ -45,7 +49,7 @@ type Follows struct {
 type following struct {
 	principal Principal
 	end       func(why error) // may be called again, and once the request has ended
-	goesOn    bool            // when the token expires, or the process is about to stop
+	goesOn    bool            // when the token expires, and a while once the process is about to stop
 }
 
 // NewFollows makes the class. Run, which needs ended, ends those whose tokens have.
@@ -103,14 +107,22 @@ func (f *Follows) remove(one *following) {
 	delete(f.open, one)
 }
 
-// Stop ends all, and lets no other begin.
+// Stop ends all, and lets no other begin; imports and exports after StreamGrace.
 func (f *Follows) Stop() {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.over = true
-	for one := range f.open {
-		if !one.goesOn {
+	f.mu.Unlock()
+	f.stop(false)
+	time.AfterFunc(StreamGrace, func() { f.stop(true) })
+}
+
+func (f *Follows) stop(streams bool) {
+	for _, one := range f.all() {
+		switch {
+		case !one.goesOn:
 			one.end(ErrStopping)
+		case streams:
+			one.end(fault.New(fault.Unavailable, "not_ready", "This process stops. Repeat the request; lines that were taken stay.").After(time.Second))
 		}
 	}
 }

@@ -81,6 +81,32 @@ func TestNoConnectionIsCutForARequestThatIsAnswered(t *testing.T) {
 	})
 }
 
+func TestAnImportIsAnsweredBeforeTheProcessStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		follows := httpapi.NewFollows(nil, time.Now)
+		e := newEdge(t, func(o *httpapi.Options) { o.Follows = follows })
+		var read []error
+		e.service.imports = func(_ context.Context, body io.Reader) error {
+			piece := make([]byte, 1)
+			follows.Stop()
+			for _, wait := range []time.Duration{httpapi.StreamGrace - time.Second, 2 * time.Second} {
+				time.Sleep(wait)
+				_, err := body.Read(piece)
+				read = append(read, err)
+			}
+			return read[1]
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", users+"/import", strings.NewReader("{}\n{}\n"))
+		r.Header.Set("Authorization", "Bearer full")
+		r.Header.Set("Content-Type", "application/x-ndjson")
+		e.handler.ServeHTTP(w, r)
+		if read[0] != nil || w.Code != 503 || !strings.Contains(w.Body.String(), `"not_ready"`) || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%v; %d %s %v", read[0], w.Code, w.Body, w.Header())
+		}
+	})
+}
+
 func TestAnExportThatLosesItsTokenIsNoErrorOfOurs(t *testing.T) {
 	for level, lost := range map[string]error{"INFO": nil, "ERROR": errors.New("nobody can say")} {
 		follows := httpapi.NewFollows(func(context.Context, httpapi.Principal) (bool, error) { return true, lost }, time.Now)
