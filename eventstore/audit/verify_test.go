@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -182,6 +183,7 @@ func TestEachRuleFindsAloneWhatBreaksIt(t *testing.T) {
 			f.events[3].Meta = f.events[0].Meta
 			f.rehash(3)
 		})},
+		"what stood before a claim, of the same history": {"is not what it was when this was recorded", after(func(f *forged) { f.claims(3, 4) })},
 		"an ordinal":         {"out of order: 1 comes next", after(func(f *forged) { f.events[1].Ordinal = new(int64(7)) })},
 		"a hash":             {"its hash is another", after(func(f *forged) { f.events[1].Hash = audit.Hash{} })},
 		"an actor":           {shown, after(func(f *forged) { f.events[1].Actor = "mem_2" })},
@@ -233,6 +235,7 @@ func TestEachRuleFindsAloneWhatBreaksIt(t *testing.T) {
 		"a head of fewer events": {"the head commits to 3 events, but 4", func(f *forged) (string, []string) { return f.lines() + headLine(f.head(f.client, 3)), nil }},
 		"a head of other events": {"not those that the head commits to", func(f *forged) (string, []string) { return f.lines() + headLine(forge(f.t).as(f.client)), nil }},
 		"a head of another":      {"the head is of", func(f *forged) (string, []string) { return f.lines() + headLine(f.head(stranger, 4)), nil }},
+		"a head that is no JWS":  {"it is no JWS", func(f *forged) (string, []string) { return f.lines() + headLine("nothing"), nil }},
 		"what is no head":        {"of another type", func(f *forged) (string, []string) { return f.lines() + headLine(f.signedAs("JWT")), nil }},
 		"a kept head of more": {"a head that was kept commits to 4 events, but there are 3", func(f *forged) (string, []string) {
 			kept := f.head(f.client, 4)
@@ -293,4 +296,19 @@ func (f *forged) signedAs(kind jose.ContentType) string {
 		f.t.Fatal(err)
 	}
 	return jws
+}
+
+// Who gives a head that was kept relies on it: one that nobody signed is not passed over.
+func TestAHeadThatWasKeptHasToBeSigned(t *testing.T) {
+	f := forge(t)
+	export := f.lines() + headLine(f.head(f.client, 4))
+	genuine := f.head(f.client, 4)
+	for _, kept := range []string{"", "nothing", f.signedAs("JWT"), genuine[:len(genuine)-8] + "AAAAAAAA"} {
+		if _, err := audit.Verify(strings.NewReader(export), f.keys, []string{genuine, kept}, func(audit.Finding) {}); !errors.Is(err, audit.ErrHead) {
+			t.Errorf("a history is verified against %q: %v", kept, err)
+		}
+		if _, err := (audit.Proof{Head: genuine, FromSize: new(int64(4))}).Verify(f.keys, []string{genuine, kept}); !errors.Is(err, audit.ErrHead) {
+			t.Errorf("a proof is verified against %q: %v", kept, err)
+		}
+	}
 }
