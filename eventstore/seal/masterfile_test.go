@@ -37,6 +37,9 @@ func TestAMasterKeyIsDurableBeforeItIsUsed(t *testing.T) {
 	if made, err := seal.MakeMasterKeyFile(filepath.Join(t.TempDir(), "master.key"), false, rand.Reader, func(string) error { return trouble }); made || !errors.Is(err, trouble) {
 		t.Errorf("a key that may be lost is used: %v, %v", made, err)
 	}
+	if made, err := seal.MakeMasterKeyFile(path, true, rand.Reader, func(string) error { return trouble }); made || !errors.Is(err, trouble) {
+		t.Errorf("a key that another process has made, and may be lost, is used: %v, %v", made, err)
+	}
 }
 
 // What is sealed opens under the first key alone: it is never replaced.

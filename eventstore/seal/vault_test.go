@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -378,6 +379,18 @@ func TestAMasterKeyThatIsNotConfiguredIsMissed(t *testing.T) {
 	}
 }
 
+// Whoever believed that all is rewrapped would drop the key that opens the rest.
+func TestRewrapStopsAtAKeyThatItCannotOpen(t *testing.T) {
+	_, keys := prepared(t)
+	before := testkit.Must(keys.Root(t.Context(), seal.ClientKey, acme))(t)
+	if n, err := seal.New(keys, master(t, masterText("b", 2)), rand.Reader).Rewrap(t.Context()); n != 0 || !errors.Is(err, seal.ErrMaster) {
+		t.Errorf("without the key that wraps: rewrapped %d, %v", n, err)
+	}
+	if after := testkit.Must(keys.Root(t.Context(), seal.ClientKey, acme))(t); after.Under != before.Under || !bytes.Equal(after.Wrapped, before.Wrapped) {
+		t.Errorf("the key is under %q now", after.Under)
+	}
+}
+
 func TestRewrapOfManyGoesOnToTheEnd(t *testing.T) {
 	_, keys := prepared(t)
 	old := seal.New(keys, master(t, masterText("a", 1)), rand.Reader)
@@ -685,6 +698,22 @@ func (noMaker) MakeSubjects(ctx context.Context, keys []seal.SubjectKey) ([]seal
 	return troubled{}.MakeSubjects(ctx, keys)
 }
 
+// notListed is a key table whose root keys cannot be listed, and notStored one that takes none.
+type (
+	notListed struct{ seal.Keys }
+	notStored struct{ seal.Keys }
+)
+
+func (notListed) RootsNotUnder(context.Context, string, int) ([]seal.RootKey, error) {
+	return nil, errTrouble
+}
+
+func (notStored) MakeRoot(context.Context, seal.RootKey) (seal.WrappedKey, error) {
+	return seal.WrappedKey{}, errTrouble
+}
+
+func (notStored) Rewrap(context.Context, []seal.RootKey) error { return errTrouble }
+
 // What cannot be destroyed is not taken for destroyed, nor what cannot be read for erased, and without
 // entropy nothing is sealed.
 func TestTroubleIsTold(t *testing.T) {
@@ -701,10 +730,23 @@ func TestTroubleIsTold(t *testing.T) {
 		"prepare where none is made": func() error { return seal.New(noMaker{keys}, under, rand.Reader).Prepare(t.Context(), acme, "usr_2") },
 		"draw":                       func() error { _, err := noTable.Draw(t.Context(), acme, "usr_2"); return err },
 		"find":                       func() error { _, err := noTable.Find(t.Context(), acme, make([]byte, 16)); return err },
-		"index":                      func() error { _, err := noTable.Index(t.Context(), acme, "user", "ada"); return err },
-		"seal without entropy":       func() error { _, err := noEntropy.Seal(t.Context(), user, place, nil); return err },
-		"draw without entropy":       func() error { _, err := noEntropy.Draw(t.Context(), acme, "usr_2"); return err },
-		"make a key without it":      func() error { return noEntropy.Prepare(t.Context(), acme, "usr_2") },
+		"look up":                    func() error { _, err := noTable.Lookup(t.Context(), acme, "user", "ada"); return err },
+		"rewrap what is not listed": func() error {
+			_, err := seal.New(notListed{keys}, master(t, masterText("b", 2), masterText("a", 1)), rand.Reader).Rewrap(t.Context())
+			return err
+		},
+		"rewrap where none is stored": func() error {
+			_, err := seal.New(notStored{keys}, master(t, masterText("b", 2), masterText("a", 1)), rand.Reader).Rewrap(t.Context())
+			return err
+		},
+		"index where no key is stored": func() error {
+			_, err := seal.New(notStored{keys}, under, rand.Reader).Index(t.Context(), "cli_bolt", "user", "ada")
+			return err
+		},
+		"index":                 func() error { _, err := noTable.Index(t.Context(), acme, "user", "ada"); return err },
+		"seal without entropy":  func() error { _, err := noEntropy.Seal(t.Context(), user, place, nil); return err },
+		"draw without entropy":  func() error { _, err := noEntropy.Draw(t.Context(), acme, "usr_2"); return err },
+		"make a key without it": func() error { return noEntropy.Prepare(t.Context(), acme, "usr_2") },
 	} {
 		if err := attempt(); !errors.Is(err, errTrouble) || errors.Is(err, seal.ErrErased) {
 			t.Errorf("%s: got %v", name, err)
@@ -712,5 +754,81 @@ func TestTroubleIsTold(t *testing.T) {
 	}
 	if got, err := v.Open(t.Context(), user, place, box); err != nil || string(got) != "hello" {
 		t.Errorf("it opens no more: got %q, %v", got, err)
+	}
+}
+
+// entropyFailsOnce is entropy of which one read fails.
+type entropyFailsOnce struct{ reads, failing int }
+
+func (e *entropyFailsOnce) Read(p []byte) (int, error) {
+	if e.reads++; e.reads == e.failing {
+		return 0, errTrouble
+	}
+	return rand.Read(p)
+}
+
+// A nonce, a salt or a key that was not drawn would be zeros, which all can guess.
+func TestNothingIsSealedWithWhatWasNotDrawn(t *testing.T) {
+	under := master(t, masterText("a", 1))
+	for name, test := range map[string]struct {
+		reads   int
+		attempt func(*keystest.Memory, io.Reader) error
+	}{
+		"seal": {2, func(keys *keystest.Memory, entropy io.Reader) error {
+			_, err := seal.New(keys, under, entropy).Seal(t.Context(), user, place, nil)
+			return err
+		}},
+		"make a key": {2, func(keys *keystest.Memory, entropy io.Reader) error {
+			return seal.New(keys, under, entropy).Prepare(t.Context(), acme, "usr_2")
+		}},
+		"make a client's key": {4, func(keys *keystest.Memory, entropy io.Reader) error {
+			return seal.New(keys, under, entropy).Prepare(t.Context(), "cli_bolt", user)
+		}},
+		"draw": {2, func(keys *keystest.Memory, entropy io.Reader) error {
+			_, err := seal.New(keys, under, entropy).Draw(t.Context(), acme, "usr_2")
+			return err
+		}},
+		"index": {2, func(keys *keystest.Memory, entropy io.Reader) error {
+			_, err := seal.New(keys, under, entropy).Index(t.Context(), acme, "user", "ada")
+			return err
+		}},
+		"seal a secret": {3, func(keys *keystest.Memory, entropy io.Reader) error {
+			_, err := seal.New(keys, under, entropy).SealSecret(t.Context(), "signing", nil)
+			return err
+		}},
+		"rewrap": {1, func(keys *keystest.Memory, entropy io.Reader) error {
+			_, err := seal.New(keys, master(t, masterText("b", 2), masterText("a", 1)), entropy).Rewrap(t.Context())
+			return err
+		}},
+		"make a master key": {1, func(_ *keystest.Memory, entropy io.Reader) error {
+			_, err := seal.GenerateMasterKey(entropy)
+			return err
+		}},
+		"make an epoch": {1, func(_ *keystest.Memory, entropy io.Reader) error {
+			_, _, err := seal.NewEpochKey(entropy)
+			return err
+		}},
+	} {
+		for failing := range test.reads + 1 { // the 0th: none fails
+			_, keys := prepared(t)
+			entropy := &entropyFailsOnce{failing: failing}
+			if err := test.attempt(keys, entropy); failing > 0 != errors.Is(err, errTrouble) || failing == 0 && (err != nil || entropy.reads != test.reads) {
+				t.Errorf("%s, where read %d fails: %v, after %d reads", name, failing, err, entropy.reads)
+			}
+		}
+	}
+}
+
+func TestOneCallPreparesABoundedNumber(t *testing.T) {
+	v, _ := prepared(t)
+	subjects := make([]string, seal.MaxPrepare+1)
+	for i := range subjects {
+		subjects[i] = fmt.Sprint("usr_many_", i)
+	}
+	if err := v.Prepare(t.Context(), acme, subjects...); err == nil {
+		t.Errorf("%d are prepared at once", len(subjects))
+	}
+	if err := v.Prepare(t.Context(), acme, subjects[1:]...); err != nil {
+		t.Errorf("%d are not prepared: %v", len(subjects)-1, err)
 	}
 }
