@@ -32,6 +32,8 @@ type directory struct {
 	keys     map[[32]byte]KeyRecord
 	lookups  int
 	err      error
+	noteErr  error // of NoteUse and NoteSeen
+	findErr  error // of a session
 	used     []id.Key
 	removed  string   // the method before which the member is removed
 	logins   []string // the networks that members logged in from
@@ -84,7 +86,7 @@ func (d sessionDirectory) ByHash(_ context.Context, _ id.Client, _ id.Member, ha
 		return s, fault.New(fault.Missing, "session_unknown", "no such session")
 	}
 	s.Over = d.now().Sub(s.SeenAt) >= 12*time.Hour || !d.now().Before(s.ExpiresAt)
-	return s, d.err
+	return s, errors.Join(d.err, d.findErr)
 }
 
 func (d sessionDirectory) NoteSeen(_ context.Context, s SessionRecord) error {
@@ -94,12 +96,12 @@ func (d sessionDirectory) NoteSeen(_ context.Context, s SessionRecord) error {
 			d.sessions[hash] = s
 		}
 	}
-	return nil
+	return d.noteErr
 }
 
 func (d *directory) NoteUse(_ context.Context, _ id.Client, key id.Key) error {
 	d.used = append(d.used, key)
-	return nil
+	return d.noteErr
 }
 
 func (d *directory) find(is func(Account) bool) (Account, error) {
@@ -346,6 +348,12 @@ func TestWhatCannotBeCountedIsNotTried(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || s.lookups != 0 {
 		t.Errorf("after %d lookups: %v", s.lookups, err)
 	}
+	for name, attempt := range map[string]func(context.Context, func() error) error{"sign up": s.endpoints.SignUp, "add a member": s.endpoints.AddMember} {
+		tried := false
+		if err := attempt(ctx, func() error { tried = true; return nil }); !errors.Is(err, context.Canceled) || tried {
+			t.Errorf("%s: %v, tried: %v", name, err, tried)
+		}
+	}
 }
 
 // Members who are not there wait each for itself, as those do who are.
@@ -457,6 +465,39 @@ func TestAMemberWhoIsRemovedMeanwhileIsRefused(t *testing.T) {
 		if f := fault.As(try()); f == nil || f.Code != want {
 			t.Errorf("removed before %q: %v; want %s", removed, f, want)
 		}
+	}
+}
+
+// A stored hash that cannot be used is nobody's password, and our own trouble: it counts against nobody.
+func TestAStoredHashThatIsDamagedLetsNobodyIn(t *testing.T) {
+	s := newService(t)
+	right := s.accounts[0].PasswordHash
+	s.accounts[0].PasswordHash = strings.TrimPrefix(right, "$argon2id")
+	for range freeLogins + 1 {
+		if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); !errors.Is(err, errBadHash) || fault.As(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	s.accounts[0].PasswordHash = right
+	if err := s.logInFrom(t, "192.0.2.1", s.account.Email, password); err != nil {
+		t.Errorf("once it is put right: %v", err)
+	}
+}
+
+// A session may have ended where it cannot be looked up, and ends early where its use is not noted, as a key does.
+func TestNoTokenIsGivenForWhatIsNotFoundOrNoted(t *testing.T) {
+	s := newService(t)
+	opened := testkit.Must(s.open(t, "192.0.2.1", password))(t)
+	s.noteErr = errors.New("away")
+	if err := s.exchangeKey(t, s.apiKey); !errors.Is(err, s.noteErr) {
+		t.Errorf("exchange: %v", err)
+	}
+	if _, err := s.token(t, opened.Secret); !errors.Is(err, s.noteErr) {
+		t.Errorf("a session that is not noted: %v", err)
+	}
+	s.noteErr, s.findErr = nil, errors.New("away")
+	if _, err := s.token(t, opened.Secret); !errors.Is(err, s.findErr) {
+		t.Errorf("a session that is not found: %v", err)
 	}
 }
 

@@ -214,6 +214,13 @@ func TestWhileMoreIsRevokedThanFitsEachTokenIsLookedUp(t *testing.T) {
 	if code := w.refusal(t, login); code != "" {
 		t.Errorf("another token is refused with %s", code)
 	}
+	for range 2 { // until what was noted is told no more
+		w.Advance(Skew + time.Second)
+		w.poll(t)
+	}
+	if code := w.refusal(t, token); code != "invalid_token" {
+		t.Errorf("%q for it minutes later; want invalid_token", code)
+	}
 	w.source.all = nil
 	w.Advance(ttl + 2*Skew + time.Minute)
 	w.poll(t)

@@ -288,6 +288,8 @@ func TestEveryForgeryIsRefusedAlike(t *testing.T) {
 		"an audience of no client": ours(set("aud", "everybody")),
 		"no subject":               ours(func(c map[string]any) { delete(c, "sub") }),
 		"a party that is no key":   ours(set("azp", "me")),
+		"a parent of no client":    ours(set("parent", "everybody")),
+		"a session that is none":   ours(set("sid", "mine")),
 		"claims that are no JSON":  signPayload(t, genuineKey.signer, []byte("hunter2")),
 	} {
 		_, err := w.verifier.Authenticate(t.Context(), token)
