@@ -337,7 +337,13 @@ func TestATokenExpiresInTheCacheToo(t *testing.T) {
 		if code := w.refusal(t, token); code != "" {
 			t.Errorf("seen before: %v: refused with %s within its life", known, code)
 		}
+		if got := w.verifier.Known(token); got != w.account.Client {
+			t.Errorf("seen before: %v: it counts for %q within its life", known, got)
+		}
 		w.Advance(1)
+		if got := w.verifier.Known(token); got != "" {
+			t.Errorf("seen before: %v: it counts for %q after its life", known, got)
+		}
 		if code := w.refusal(t, token); code != "expired_token" {
 			t.Errorf("seen before: %v: %q after its life; want expired_token", known, code)
 		}
