@@ -66,9 +66,9 @@ func TestAServerThatTakesOverIsAskedForThePepper(t *testing.T) {
 
 // The key of a user is read again, too, and an answer of the server before is not kept.
 func TestAServerThatTakesOverIsAskedForTheKeysOfUsers(t *testing.T) {
-	v, memory := prepared(t)
+	_, memory := prepared(t)
 	table := &movable{memory}
-	v = seal.New(table, master(t, masterText("a", 1)), rand.Reader)
+	v := seal.New(table, master(t, masterText("a", 1)), rand.Reader)
 	sealed(t, v, "hello")
 	table.Keys = keystest.NewMemory()
 	v.Invalidate()
