@@ -203,6 +203,34 @@ func TestForgettingTwiceDoesNoMore(t *testing.T) {
 	}
 }
 
+// An event whose key could not be destroyed comes again: what is not told as failed is never erased.
+func TestAKeyThatCannotBeDestroyedIsToldOf(t *testing.T) {
+	o := newFixture(t)
+	keys := keystest.NewMemory()
+	vault := o.process(o.store, keys).Log.Vault
+	for subject, e := range map[string]event.Event{
+		"usr_1": event.EndUserErased{User: "usr_1"},
+		"lay_1": event.ConsentLayerRetired{Layer: "lay_1"},
+		"seg_1": event.SegmentRetired{Segment: "seg_1"},
+	} {
+		if err := vault.Prepare(t.Context(), "cli_1", subject); err != nil {
+			t.Fatal(err)
+		}
+		ended := eventstore.Recorded{Record: eventstore.Record{Proposed: eventstore.Proposed{Client: "cli_1"}}, Event: e}
+		o.policies.Commands = o.process(o.store, frailKeys{keys})
+		if err := o.policies.forget(t.Context(), ended); !errors.Is(err, errDied) {
+			t.Errorf("%T: %v", e, err)
+		}
+		o.policies.Commands = o.process(o.store, keys)
+		if err := o.policies.forget(t.Context(), ended); err != nil {
+			t.Errorf("%T, again: %v", e, err)
+		}
+		if key, err := keys.Subject(t.Context(), "cli_1", subject); err != nil || len(key.Wrapped) > 0 {
+			t.Errorf("%T leaves a key of %d bytes, %v", e, len(key.Wrapped), err)
+		}
+	}
+}
+
 // A sandbox that a policy opens names no event of the client beside it, as one that its
 // request opens does not.
 func TestASandboxIsOpenedWithoutACauseInAnotherHistory(t *testing.T) {
@@ -483,6 +511,9 @@ func TestThePoliciesSweepFromTimeToTime(t *testing.T) {
 		run(t, o.policies)
 		time.Sleep(claimPause + time.Second)
 		synctest.Wait()
+		if claim := testkit.Must(o.store.ReadStream(t.Context(), o.open[0], 0, 10))(t); len(claim) != 2 { // it is reserved, and given back
+			t.Errorf("after %s it has %d events", claimPause, len(claim))
+		}
 		if _, err := o.policies.Commands.SignUp(t.Context(), commands.Call{}, commands.SignUp{Email: "ada@example.com", CompanyName: "Acme"}); err != nil {
 			t.Errorf("after %s: %v", claimPause, err)
 		}

@@ -75,3 +75,27 @@ func TestWhatFailsOfManyClientsKeepsOthersWaitingForAPauseEach(t *testing.T) {
 		}
 	})
 }
+
+func TestAPolicyThatHasMoreToDoGoesOnAtOnceAndOneThatPanicsAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &Policies{Logger: slog.New(slog.DiscardHandler)}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		var rounds []time.Duration
+		began := time.Now()
+		p.sweep(ctx, "campaigns", campaignPause, func(context.Context) (bool, error) {
+			rounds = append(rounds, time.Since(began))
+			switch len(rounds) {
+			case 1:
+				panic("trouble")
+			case 2:
+				return true, nil
+			}
+			stop()
+			return false, nil
+		})
+		if len(rounds) != 3 || rounds[1] < 2*campaignPause || rounds[2] != rounds[1] {
+			t.Errorf("rounds after %v", rounds)
+		}
+	})
+}
