@@ -448,6 +448,58 @@ func TestAnEndpointThatIsGoneMeanwhileIsNotShown(t *testing.T) {
 	}
 }
 
+// What was dropped is sent again from before the endpoint began to fail, and at least of a day.
+func TestWhatIsSentAgainBeginsBeforeAnEndpointFailed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		health *kindred.WebhookHealth
+		since  time.Duration
+	}{
+		"one that does not tell":   {nil, 24 * time.Hour},
+		"one that answers":         {&kindred.WebhookHealth{LastSuccessAt: new(ago(time.Hour))}, 24 * time.Hour},
+		"one that fails for hours": {&kindred.WebhookHealth{FailingSince: new(ago(3 * time.Hour))}, 24 * time.Hour},
+		"one that fails for days":  {&kindred.WebhookHealth{FailingSince: new(ago(72 * time.Hour))}, 73 * time.Hour},
+	} {
+		page := rendered(t, pagesOf(t), full("Acme").plus(made{
+			"/api/v1/clients/cli_1/webhooks/whk_1": kindred.Webhook{ID: "whk_1", URL: "https://example.com/", Status: kindred.WebhookStatusActive, CreatedAt: ago(time.Hour), Deliveries: c.health},
+		}), http.MethodGet, "webhooks/whk_1", "")
+		if want := `name="since" required value="` + ago(c.since).Format(typedLayout) + `"`; !strings.Contains(page, want) {
+			t.Errorf("%s lacks %s: %s", name, want, page)
+		}
+	}
+}
+
+// Who signs up with a password of many thousand letters reads what is wrong with it.
+func TestWhatIsTooLargeIsSaidToBe(t *testing.T) {
+	t.Parallel()
+	page := rendered(t, pagesOf(t), made{"/auth/signup": refusal{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "The body is larger than 4096 bytes."}}, http.MethodPost, "sign-up", "company_name=Acme&email=ada%40example.com&password=long")
+	if !strings.HasPrefix(page, "413 ") || !strings.Contains(page, "What was sent is too large.") {
+		t.Error(page)
+	}
+}
+
+// An address that is there is not said to be missing where it is asked in another way.
+func TestAnAddressNamesTheMethodsThatItTakes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		method, path, allow string
+		status              int
+	}{
+		{http.MethodDelete, "users", "GET, POST", 405},
+		{http.MethodPut, "sign-in", "GET, POST", 405},
+		{http.MethodPost, "history", "GET", 405},
+		{http.MethodPatch, "webhooks/whk_1/test", "GET, POST", 405},
+		{http.MethodDelete, "nowhere", "", 404},
+		{http.MethodGet, "nowhere", "", 404},
+	} {
+		w := httptest.NewRecorder()
+		pagesOf(t).ServeHTTP(w, httptest.NewRequest(c.method, Path+c.path, nil))
+		if allow := w.Header().Get("Allow"); w.Code != c.status || allow != c.allow || !strings.Contains(w.Body.String(), "<h1>") {
+			t.Errorf("%s %s: %d, allowed %q: %s", c.method, c.path, w.Code, allow, w.Body)
+		}
+	}
+}
+
 // A browser saves what comes with a name as a file, whatever its status: a refusal that is saved is taken for the members.
 func TestADownloadThatIsRefusedIsAPage(t *testing.T) {
 	t.Parallel()
@@ -949,6 +1001,8 @@ func TestPagesLeadOn(t *testing.T) {
 	pages, by := pagesOf(t), full("Acme")
 	paused := by.plus(made{"/api/v1/clients/cli_1/webhooks/whk_1": kindred.Webhook{ID: "whk_1", URL: "https://example.com/", Status: kindred.WebhookStatusPaused, CreatedAt: ago(time.Hour), PausedBecause: new(kindred.PausedBecause("failing"))}})
 	unknown := by.plus(made{"/api/v1/clients/cli_1/api_keys": list([]kindred.APIKey{{ID: "key_9", Name: "another"}})})
+	busy := refusal{Status: http.StatusServiceUnavailable, Code: "overloaded", Detail: "Too much is going on."}
+	noKeys, noMembers := by.plus(made{"/api/v1/clients/cli_1/api_keys": busy}), by.plus(made{"/api/v1/clients/cli_1/members": busy})
 	auditor := by.plus(base(kindred.RoleAuditor, "Acme", "read", "audit"))
 	viewer := by.plus(base(kindred.RoleViewer, "Acme", "read"))
 	for _, c := range []struct {
@@ -963,6 +1017,8 @@ func TestPagesLeadOn(t *testing.T) {
 		{unknown, "history", `href="/console/developers#`, false},
 		{auditor, "history", `href="/console/developers#`, false},
 		{auditor, "history", `key_1</span>`, true},
+		{noKeys, "history", `key_1</span>`, true},
+		{noMembers, "history/3", `href="/console/developers#key_1"`, true},
 		{by, "first-steps", `href="/console/clusters"`, true},
 		{by, "webhooks/whk_1", `href="#again"`, true},
 		{by, "webhooks/whk_1", `id="again"`, true},

@@ -126,15 +126,16 @@ func label(f kindred.FieldError) string {
 
 // titles say in words what a status means to a reader of the console.
 var titles = map[int]string{
-	http.StatusForbidden:           say("problem.your_role_does_not"),
-	http.StatusNotFound:            say("problem.this_does_not_exist"),
-	http.StatusGone:                say("problem.this_is_not_there"),
-	http.StatusConflict:            say("problem.this_cannot_be_done"),
-	http.StatusPreconditionFailed:  say("problem.it_has_changed_in"),
-	http.StatusTooManyRequests:     say("problem.too_much_at_once"),
-	http.StatusServiceUnavailable:  say("problem.the_service_cannot_answer"),
-	http.StatusUnprocessableEntity: say("problem.some_of_this_is"),
-	http.StatusBadRequest:          say("problem.this_cannot_be_read"),
+	http.StatusForbidden:             say("problem.your_role_does_not"),
+	http.StatusNotFound:              say("problem.this_does_not_exist"),
+	http.StatusGone:                  say("problem.this_is_not_there"),
+	http.StatusConflict:              say("problem.this_cannot_be_done"),
+	http.StatusRequestEntityTooLarge: say("problem.what_was_sent_is"),
+	http.StatusPreconditionFailed:    say("problem.it_has_changed_in"),
+	http.StatusTooManyRequests:       say("problem.too_much_at_once"),
+	http.StatusServiceUnavailable:    say("problem.the_service_cannot_answer"),
+	http.StatusUnprocessableEntity:   say("problem.some_of_this_is"),
+	http.StatusBadRequest:            say("problem.this_cannot_be_read"),
 }
 
 // problemOf says in words what an error of the API means.

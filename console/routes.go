@@ -113,6 +113,17 @@ func (s *Console) route() {
 
 	s.mux.HandleFunc("GET "+Path+"static/", s.serveAsset)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			if _, pattern := s.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host}); pattern != "/" {
+				allowed = append(allowed, method)
+			}
+		}
+		if len(allowed) > 0 {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			s.refuse(w, r, http.StatusMethodNotAllowed, say("problem.this_is_not_how"), say("problem.open_the_console_itself"))
+			return
+		}
 		s.refuse(w, r, http.StatusNotFound, say("problem.there_is_no_such"), say("problem.it_may_have_been"))
 	})
 }

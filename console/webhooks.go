@@ -87,8 +87,12 @@ func (p *page) webhookWith(checked *kindred.DeliveryCheck) error {
 			return err
 		}
 	}
+	since := p.Now().Add(-24 * time.Hour)
+	if d := one.Deliveries; d != nil && d.FailingSince != nil && d.FailingSince.Add(-time.Hour).Before(since) {
+		since = d.FailingSince.Add(-time.Hour) // what failed first had happened before
+	}
 	return p.show("webhook", "Webhooks", one.URL, map[string]any{
-		"Keys": keys.Data, "Checked": checked, "Since": new(p.Now().Add(-24 * time.Hour)), "Webhook": one, "ETag": p.etag(read), "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": kindred.EventTypes(),
+		"Keys": keys.Data, "Checked": checked, "Since": &since, "Webhook": one, "ETag": p.etag(read), "Deliveries": deliveries.Data, "Status": asked.Get("status"), "Types": kindred.EventTypes(),
 		"Next": next("webhooks/"+url.PathEscape(one.ID), asked, deliveries.NextCursor),
 	})
 }
