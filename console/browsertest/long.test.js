@@ -46,8 +46,8 @@ test("on a narrow screen why two are alike is seen without scrolling", async () 
 
 test("where there is little room the tables of a page are read without scrolling, on a wide screen how to verify", async () => {
   const browser = await chromium(), page = await opened(browser), wrong = [];
-  const looks = ["account", "campaigns", "developers", "developers-revoke", "history", "overview", "requests", "segment", "segments", "settings", "settings-remove", "settings-retire", "settings-sandbox", "traits", "user", "users", "webhook", "webhooks"].flatMap((name) => [360, 768].map((width) => [width, name, ".scroll"]));
-  looks.push(...["account", "campaigns", "developers", "history", "requests", "segments", "settings", "traits", "users", "webhook", "webhooks"].map((name) => [360, `${name}-long`, ".scroll"]), [1440, "webhook", "section:not(.c12) > pre"]);
+  const looks = ["account", "campaign", "campaigns", "clusters", "developers", "developers-revoke", "history", "overview", "requests", "segment", "segments", "settings", "settings-remove", "settings-retire", "settings-sandbox", "traits", "user", "users", "webhook", "webhooks"].flatMap((name) => [360, 680, 720, 768, 960, 1020].map((width) => [width, name, ".scroll"]));
+  looks.push(...["account", "campaigns", "clusters", "developers", "history", "requests", "segments", "settings", "traits", "users", "webhook", "webhooks"].flatMap((name) => [360, 680].map((width) => [width, `${name}-long`, ".scroll"])), [1440, "webhook", "section:not(.c12) > pre"]);
   for (const [width, name, selector] of looks) {
     await page.setViewportSize({ width, height: 900 });
     await page.goto(`http://golden.test/${name}.html`);
