@@ -328,3 +328,39 @@ async def main():
 asyncio.run(main())
 `)
 }
+
+// Each raised an error of Python or httpx, or was sent as something else: of one user, the names of its fields as lines.
+func TestWhatCannotBeUsedIsAUsageErrorInPython(t *testing.T) {
+	runsPython(t, `
+from kindred import Kindred, UsageError, Verifier
+from kindred.testing import FakeKindred, signed
+headers, body = signed("secret", "match.computed", {"client_id": "cli_1"})
+verifier = Verifier(secrets=["secret"])
+for given in (body, bytearray(body), memoryview(body)):
+    assert verifier.verify(headers, given).delivery["data"]["client_id"] == "cli_1"
+    verifier.verify_contract(headers, given)
+with FakeKindred() as fake:
+    kindred = Kindred(base_url=fake.url, api_key=fake.api_key)
+    for lines in (bytearray(b'{"external_id":"u"}'), memoryview(b'{"external_id":"v"}')):
+        assert kindred.users.import_(lines)["created"] == 1
+    sent = len(fake.requests)
+    closed = Kindred(base_url=fake.url, api_key=fake.api_key)
+    users = closed.users.list()
+    closed.close()
+    for call in (
+        lambda: verifier.verify(headers, {"event_type": "match.computed"}),
+        lambda: verifier.verify_contract(headers, body.decode()),
+        lambda: kindred.users.get(None),
+        lambda: kindred.users.import_(None),
+        lambda: kindred.users.import_({"external_id": "u"}),
+        lambda: kindred.users.import_later(5),
+        lambda: next(users),
+    ):
+        try:
+            call()
+        except UsageError:
+            continue
+        raise AssertionError("it was taken")
+    assert len(fake.requests) == sent
+`)
+}

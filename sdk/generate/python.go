@@ -81,7 +81,7 @@ func pythonTypeByCall(b *strings.Builder, n *named) {
 
 func (c *contract) pythonMethods() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\nfrom __future__ import annotations\n\nfrom collections.abc import AsyncIterator, Sequence\nfrom typing import Any, Literal\n\nfrom . import types as t\nfrom ._async_client import AsyncCaller, AsyncLines\nfrom ._common import CLIENT, Call, OnAnswer, Request, segment\n", notice)
+	fmt.Fprintf(&b, "# %s\n\nfrom __future__ import annotations\n\nfrom collections.abc import AsyncIterator, Sequence\nfrom typing import Any, Literal\n\nfrom . import types as t\nfrom ._async_client import AsyncCaller, AsyncLines\nfrom ._common import CLIENT, Call, OnAnswer, Request, lines_of, segment\n", notice)
 	b.WriteString("\n\nclass AsyncResources:\n    \"\"\"The operations, by what they are about.\"\"\"\n\n    def __init__(self, caller: AsyncCaller) -> None:\n")
 	for _, r := range c.Resources {
 		fmt.Fprintf(&b, "        self.%s = Async%sAPI(caller)\n", snake(r.Words), exported(r.Words))
@@ -124,7 +124,7 @@ func (c *contract) pythonOperation(b *strings.Builder, o operation) {
 	}
 	if o.Lines {
 		arguments += ", lines: AsyncLines"
-		request += ", lines=lines, csv=csv"
+		request += ", lines=lines_of(lines), csv=csv"
 	}
 	if o.TakesKey {
 		request += ", takes_key=True"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from email.message import Message
 from typing import assert_type
 
-from kindred import Kindred
+from kindred import Kindred, Verifier
 from kindred.types import ClusteringCompletedData, EventDelivery, MatchComputedData, PublicEvent
 
 
@@ -22,3 +23,9 @@ def typed(kindred: Kindred) -> None:
 def handled(event: EventDelivery | PublicEvent) -> None:
     if event["event_type"] == "match.computed":
         assert_type(event["data"], MatchComputedData)
+
+
+def received(verifier: Verifier, headers: Message, body: bytes) -> None:
+    """The headers of http.server, like Flask's, are no Mapping."""
+    handled(verifier.verify(headers, body).delivery)
+    handled(verifier.verify_contract(headers, body).delivery)

@@ -18,7 +18,7 @@ from .errors import (
     UsageError,
     WebhookError,
 )
-from .webhooks import Event, Verifier, sign, signed
+from .webhooks import Event, HeadersLike, Verifier, sign, signed
 
 __all__ = [
     "Answer",
@@ -26,6 +26,7 @@ __all__ = [
     "AsyncKindred",
     "BrokenConnectionError",
     "Event",
+    "HeadersLike",
     "Kindred",
     "KindredError",
     "RefusedError",

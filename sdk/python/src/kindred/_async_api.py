@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from . import types as t
 from ._async_client import AsyncCaller, AsyncLines
-from ._common import CLIENT, Call, OnAnswer, Request, segment
+from ._common import CLIENT, Call, OnAnswer, Request, lines_of, segment
 
 
 class AsyncResources:
@@ -694,7 +694,7 @@ class AsyncUsersAPI:
 
         ``POST /api/v1/users/import``
         """
-        return await self._c.answer(Request("importUsers", "POST", "/api/v1/users/import", lines=lines, csv=csv, query={"mode": mode}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return await self._c.answer(Request("importUsers", "POST", "/api/v1/users/import", lines=lines_of(lines), csv=csv, query={"mode": mode}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     async def import_later(self, lines: AsyncLines, *, mode: Literal["merge", "replace"] | None = None, csv: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Import:
         """Create or change many end users.
@@ -717,7 +717,7 @@ class AsyncUsersAPI:
 
         ``POST /api/v1/users/import``
         """
-        return await self._c.answer(Request("importUsers", "POST", "/api/v1/users/import", lines=lines, csv=csv, query={"async": True, "mode": mode}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return await self._c.answer(Request("importUsers", "POST", "/api/v1/users/import", lines=lines_of(lines), csv=csv, query={"async": True, "mode": mode}), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     async def preview_import(self, lines: AsyncLines, *, csv: bool = False, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.ImportPreview:
         """See what an import would be made of.
@@ -729,7 +729,7 @@ class AsyncUsersAPI:
 
         ``POST /api/v1/users/import/preview``
         """
-        return await self._c.answer(Request("previewImport", "POST", "/api/v1/users/import/preview", lines=lines, csv=csv), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
+        return await self._c.answer(Request("previewImport", "POST", "/api/v1/users/import/preview", lines=lines_of(lines), csv=csv), Call(timeout=timeout, on_answer=on_answer))  # type: ignore[no-any-return]
 
     async def get_import(self, import_id: str, *, timeout: float | None = None, on_answer: OnAnswer | None = None) -> t.Import:
         """See how far an import has come.

@@ -204,6 +204,8 @@ class AsyncCaller:
     async def _send(self, r: Request, call: Call, deadline: float, read: AsyncReader) -> Any:
         """Send a request until an answer of 2xx was read, and repeat it where it may be."""
         self._open_again_in_a_fork()
+        if self._http.is_closed:
+            raise UsageError("the client is closed")
         headers = common.common_headers(r, call)
         if not time.monotonic() < deadline:
             raise TookTooLongError("the call had no time")

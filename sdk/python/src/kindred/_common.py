@@ -15,7 +15,7 @@ import ssl
 import time
 import urllib.parse
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
@@ -177,7 +177,7 @@ def loopback(host: str) -> bool:
 
 def segment(id: str) -> str:
     """An id as a part of a path."""
-    if id in ("", ".", ".."):
+    if not isinstance(id, str) or id in ("", ".", ".."):
         return "\0"
     return urllib.parse.quote(utf8(id), safe=":")
 
@@ -204,7 +204,7 @@ def timeout_of(call: Call, s: Settings, default: float) -> float:
 
 def common_headers(r: Request, call: Call) -> httpx.Headers:
     if "\0" in r.path:
-        raise UsageError(f"{r.operation}: an id is empty or made of dots")
+        raise UsageError(f"{r.operation}: an id is no text, empty or made of dots")
     headers = {"Accept": r.accept or "application/json", "Accept-Encoding": "gzip", "User-Agent": f"kindred-python/{VERSION}"}
     if call.idempotency_key is not None:
         headers["Idempotency-Key"] = call.idempotency_key
@@ -244,6 +244,15 @@ def content_of(r: Request) -> bytes | None:
     if r.lines is not None:
         return whole(r.lines)
     return None if r.body is None else encode(r.body)
+
+
+def lines_of(lines: Any) -> Any:
+    """What an import is given. Types let one user be given, whose fields were sent as lines, and bytes that are read one by one."""
+    if isinstance(lines, (bytearray, memoryview)):
+        return bytes(lines)
+    if isinstance(lines, Mapping) or not isinstance(lines, (Iterable, AsyncIterable)):
+        raise UsageError("an import takes a file, a text, bytes, or users or lines to iterate over")
+    return lines
 
 
 def line_of(line: Any) -> bytes:

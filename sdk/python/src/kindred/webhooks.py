@@ -10,17 +10,23 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from . import _ed25519
 from . import types as t
 from ._json import loads
 from .errors import UsageError, WebhookError
 
-__all__ = ["Event", "Verifier", "WebhookError", "sign", "signed"]
+__all__ = ["Event", "HeadersLike", "Verifier", "WebhookError", "sign", "signed"]
+
+
+class HeadersLike(Protocol):
+    """A dictionary, or what a framework or ``http.server`` has; Flask's headers are no ``Mapping``."""
+
+    def items(self) -> Iterable[tuple[str, str]]: ...
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,9 @@ class Verifier:
         self._keys = tuple(_base64(key.strip().removeprefix("whpk_")) or b"" for key in public_keys)
         self._client, self._tolerance, self._now = client_id, tolerance, now
 
-    def verify(self, headers: Mapping[str, str], body: bytes) -> Event:
+    def verify(self, headers: HeadersLike, body: bytes) -> Event:
         """Check Standard Webhooks signatures, ``v1`` and ``v1a``, and the time. The body must be the bytes that came."""
+        body = _bytes_of(body)
         id, at = _header(headers, "webhook-id"), _header(headers, "webhook-timestamp")
         signatures = _header(headers, "webhook-signature").split()
         if not id or not at or not signatures or not (self._secrets or self._keys):
@@ -79,11 +86,12 @@ class Verifier:
             raise WebhookError("signature_wrong")
         return Event(id, self._open(body))
 
-    def verify_contract(self, headers: Mapping[str, str], body: bytes) -> Event:
+    def verify_contract(self, headers: HeadersLike, body: bytes) -> Event:
         """Check ``X-Service-Signature``.
 
         It covers the body alone: whoever has seen a delivery can send it again. Prefer ``verify``.
         """
+        body = _bytes_of(body)
         text = _header(headers, "x-service-signature")
         if not re.fullmatch("([0-9a-f]{2})+", text) or not self._secrets:
             raise WebhookError("signature_missing")
@@ -156,7 +164,14 @@ def _sum(key: bytes, message: bytes) -> bytes:
     return hmac.new(key, message, hashlib.sha256).digest()
 
 
-def _header(headers: Mapping[str, str], name: str) -> str:
+def _bytes_of(body: bytes) -> bytes:
+    """Whoever checks no types may give what a framework has parsed, or a text."""
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        raise UsageError("the body must be the bytes that came, before anything has parsed them")
+    return bytes(body)
+
+
+def _header(headers: HeadersLike, name: str) -> str:
     for key, value in headers.items():
         if key.lower() == name:
             return value
