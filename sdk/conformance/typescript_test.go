@@ -127,3 +127,32 @@ for (const one of [
 }
 `)
 }
+
+// JavaScript has no types, and those of TypeScript let traits be anything: a Set was sent as an empty object.
+func TestWhatCannotBeUsedIsAUsageErrorInTypeScript(t *testing.T) {
+	runsNode(t, `
+import { Kindred, UsageError } from "../typescript/build/src/index.js";
+import { FakeKindred } from "../typescript/build/src/testing.js";
+const fake = new FakeKindred();
+const { users } = new Kindred(fake.options);
+const calls = [
+  () => users.get(undefined),
+  () => users.erase(5),
+  () => users.import(undefined),
+  () => users.import(null),
+  () => users.import({ external_id: "u" }),
+  () => users.importLater(5),
+];
+for (const a of [new Set(["jazz"]), new Map([["a", 1]]), new Date("no time"), [new Set()], NaN]) {
+  calls.push(() => users.create({ external_id: "u", traits: { a } }));
+  calls.push(() => users.import([{ external_id: "u", traits: { a } }]));
+}
+for (const call of calls) {
+  const fault = await Promise.resolve().then(call).then(() => "it was taken", (fault) => fault);
+  if (!(fault instanceof UsageError)) throw new Error(call + ": " + fault, { cause: fault });
+}
+if (fake.requests.length > 0) throw new Error(JSON.stringify(fake.requests));
+const made = await users.create({ external_id: "u", traits: { at: new Date(0), none: null } });
+if (made.traits.at !== "1970-01-01T00:00:00.000Z" || made.traits.none !== null) throw new Error(JSON.stringify(made));
+`)
+}

@@ -164,7 +164,8 @@ export class Caller {
 
   /** Sends a request until `read` has taken an answer of 2xx, and repeats it where it may. */
   async send<T>(r: Request, options: CallOptions = {}, read: (response: Response, watch: (on: boolean) => void) => Promise<T>): Promise<T> {
-    if (r.path.includes("\0")) throw new UsageError(`${r.operation}: an id is empty, made of dots or no Unicode`);
+    if (r.path.includes("\0")) throw new UsageError(`${r.operation}: an id is no text, empty, made of dots or no Unicode`);
+    if ("lines" in r && !areLines(r.lines)) throw new UsageError(`${r.operation} takes a text, bytes, a stream, or users or lines to iterate over`);
     r = { ...r, path: r.path + queryOf(r.query) };
     const headers = new Headers({ Accept: r.accept ?? "application/json", "User-Agent": `kindred-typescript/${version}` });
     const set = (name: string, value: string | undefined) => {
@@ -591,6 +592,11 @@ export async function* linesOfBody(body: ReadableStream<Uint8Array>, watch: (on:
   if (rest !== "") throw new ConnectionError("the last line was cut");
 }
 
+/** JavaScript has no types: one user may be given, or what is undefined. */
+function areLines(lines: unknown): boolean {
+  return typeof lines === "string" || (typeof lines === "object" && lines !== null && (Symbol.asyncIterator in lines || Symbol.iterator in lines));
+}
+
 /**
  * The body of an import. Where no more lines can be made, `broken` is told why. What makes them ends when the
  * request is `over`: fetch reads on behind an answer that came early.
@@ -638,15 +644,20 @@ function linesOf(lines: Lines<unknown>, over: AbortSignal, broken: (by: unknown)
   });
 }
 
-/** JSON has no such numbers, and null, which JSON.stringify writes, would take a trait away. */
-function finite(name: string, value: unknown): unknown {
+/**
+ * JSON has no such numbers and times, and null, which JSON.stringify writes, would take a trait away. Of a Map or a
+ * Set it writes an empty object.
+ */
+function told(this: Record<string, unknown>, name: string, value: unknown): unknown {
   if (typeof value === "number" && !Number.isFinite(value)) throw new UsageError(`${name} is a number that JSON has not`);
+  if (value instanceof Map || value instanceof Set) throw new UsageError(`${name} is a Map or a Set: JSON has objects and arrays`);
+  if (value === null && this[name] instanceof Date) throw new UsageError(`${name} is a Date that is no time`);
   return value;
 }
 
 function jsonOf(value: unknown): string {
   try {
-    return JSON.stringify(value, finite);
+    return JSON.stringify(value, told);
   } catch (cause) {
     throw cause instanceof UsageError ? cause : new UsageError("it cannot be sent as JSON", { cause });
   }
@@ -679,7 +690,7 @@ function unicode(text: string): string {
  * @internal
  */
 export function segment(id: string): string {
-  if (id === "" || id === "." || id === ".." || half.test(id)) return "\0";
+  if (typeof id !== "string" || id === "" || id === "." || id === ".." || half.test(id)) return "\0";
   return encodeURIComponent(id).replaceAll("%3A", ":");
 }
 
