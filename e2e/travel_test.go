@@ -273,6 +273,46 @@ END $$`); err != nil {
 	}
 }
 
+// A crash of Postgres takes from a read model what it had not flushed. Its leader applies that again, and a
+// state of more events waits for this: the log still holds them.
+func TestAStateWaitsForAHistoryThatACrashOfPostgresSetBack(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	a := s.signUp()
+	a.createUser("ann", nil)
+	a.size() // the history has come as far
+	f := openApp(t, s.Config)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := f.Pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tables := []string{"history_1.history_events", "history_1.history_nodes", "history_1.history_trees"}
+	for i, table := range tables {
+		exec(fmt.Sprintf(`CREATE TABLE flushed_%d AS TABLE %s`, i, table))
+	}
+	exec(`CREATE TABLE flushed AS SELECT * FROM checkpoints WHERE name = 'history_1'`)
+	for _, name := range []string{"bob", "cat"} {
+		a.createUser(name, nil)
+	}
+	first := want[httpapi.HistoryState](t, http.StatusOK, a.get(a.under(fmt.Sprintf("/history/state?kind=users&limit=1&at=%d", a.size()-1))))
+	next := a.under(fmt.Sprintf("/history/state?kind=users&limit=2&at=%d&cursor=%s", first.Size-1, *first.NextCursor))
+	s.stop()
+	for i, table := range tables {
+		exec(fmt.Sprintf(`TRUNCATE %s; INSERT INTO %[1]s TABLE flushed_%d`, table, i))
+	}
+	exec(`UPDATE checkpoints c SET position = f.position, event_id = f.event_id, events = f.events FROM flushed f WHERE c.name = f.name`)
+
+	behind := a.at(startService(t, replicaOf(s), func(c *app.Config) { c.Roles = []string{"api"} }))
+	wantProblem(t, http.StatusServiceUnavailable, "stale", behind.get(next))
+	startService(t, replicaOf(s))
+	testkit.Eventually(t, "the next page is shown", func() bool {
+		got := behind.get(next)
+		return got.Status == http.StatusOK && len(want[httpapi.HistoryState](t, http.StatusOK, got).Data) == 2
+	})
+}
+
 // One user can be asked for alone, as the user was.
 func TestAUserIsShownAsTheUserWas(t *testing.T) {
 	t.Parallel()

@@ -114,6 +114,18 @@ func (m History) List(ctx context.Context, client id.Client, eventual bool, f Fi
 	return found, more, err
 }
 
+// ListKnown is List where the model has held what f names before. Where it holds nothing of that, it is waited
+// for: a crash of Postgres takes from it what was not flushed, and it applies that again.
+// Faults: building, overloaded, quarantined, stale.
+func (m History) ListKnown(ctx context.Context, client id.Client, f Filter, limit int) ([]Entry, error) {
+	found, _, err := m.List(ctx, client, true, f, limit)
+	if err == nil && len(found) == 0 {
+		m.AtOnce = false
+		found, _, err = m.List(ctx, client, false, f, limit)
+	}
+	return found, err
+}
+
 const getSize = `SELECT size FROM history_trees WHERE client = $1`
 
 // HistorySize is how many events a client has, as a transaction on any database sees it.

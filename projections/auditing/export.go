@@ -177,7 +177,7 @@ func (x *export) pages(ctx context.Context, wrote func()) error {
 
 // fetch reads a page of what comes after a place.
 func (x *export) fetch(ctx context.Context, next int64, after eventstore.Position, limit int) (page fetched, err error) {
-	page.entries, _, err = x.History.List(ctx, x.client, true, projections.Filter{After: next - 1, Below: x.size}, limit)
+	page.entries, err = x.History.ListKnown(ctx, x.client, projections.Filter{After: next - 1, Below: x.size}, limit)
 	if err == nil && len(page.entries) == 0 {
 		err = fault.New(fault.Conflict, "history_changed", "The history has lost events behind the service's back.")
 	}

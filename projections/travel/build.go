@@ -148,7 +148,7 @@ func (b *building) all(ctx context.Context, report func(projector.Rebuilding)) e
 // read reads the next events that the history knows, as the log holds them; fewer
 // at once where they are large.
 func (b *building) read(ctx context.Context) ([]eventstore.Record, error) {
-	entries, _, err := b.History.List(ctx, b.client, true, projections.Filter{After: b.next - 1, Below: b.size}, b.most)
+	entries, err := b.History.ListKnown(ctx, b.client, projections.Filter{After: b.next - 1, Below: b.size}, b.most)
 	if err != nil {
 		return nil, err
 	}
