@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"kindred/backoff"
 	"kindred/coalesce"
 	"kindred/domain/event"
 	"kindred/eventstore"
@@ -139,6 +140,9 @@ func (a *App) openDatabase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !a.tool && a.local == nil {
+		a.awaitDatabase(ctx, url)
+	}
 	if err := postgres.Migrate(ctx, url); err != nil {
 		return a.Config.unreached(err)
 	}
@@ -172,6 +176,36 @@ func (a *App) openDatabase(ctx context.Context) error {
 	}
 	a.listener = postgres.NewListener(a.Pool.Config().ConnConfig, a.logger)
 	return nil
+}
+
+// limit: edge | wait of a service for a database that is starting | {databaseWait}
+const databaseWait = time.Minute
+
+// awaitDatabase waits for a server that is about to start: where a machine starts both, a supervisor
+// would have given up before it has recovered. What else is wrong is found by who comes next.
+func (a *App) awaitDatabase(ctx context.Context, url string) {
+	ctx, cancel := context.WithTimeout(ctx, databaseWait)
+	defer cancel()
+	var (
+		rest backoff.Backoff
+		told backoff.Seldom
+	)
+	for {
+		conn, err := postgres.Connect(ctx, url, postgres.DefaultName)
+		if err == nil {
+			_ = conn.Close(ctx) // it was only to see
+			return
+		}
+		if !postgres.Starting(err) {
+			return
+		}
+		told.Do(func() {
+			a.logger.WarnContext(ctx, "the database takes no connection yet, trying again", "for", databaseWait, "error", a.Config.unreached(err))
+		})
+		if rest.Wait(ctx) != nil {
+			return
+		}
+	}
 }
 
 // databaseURL is the configured database, or the private one, which is started

@@ -86,6 +86,21 @@ func residentMiB(t testing.TB, pid int) int {
 	return kib >> 10
 }
 
+// Where a machine starts both, nobody listens at first, and then the database says that it recovers.
+func TestAServiceWaitsForADatabaseThatIsStarting(t *testing.T) {
+	t.Parallel()
+	database := pgtest.Durable(t)
+	database.Kill()
+	p := newProcess(t, func(c *app.Config) { c.DatabaseURL = database.URL() })
+	p.start()
+	testkit.Eventually(t, "it says what it waits for", func() bool {
+		return strings.Contains(p.said(), `level=WARN msg="the database takes no connection yet, trying again" for=1m0s error="KINDRED_DATABASE_URL: `)
+	})
+	database.Restart()
+	p.serving()
+	p.signUp()
+}
+
 func TestASecondStartOnTheSameDataIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)

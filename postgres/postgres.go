@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -88,6 +89,15 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 
 // errBadURL names no part of the URL, nor the parser's words: both may hold a password.
 var errBadURL = errors.New("the database URL is not a PostgreSQL connection URL")
+
+// Starting says whether a server that could not be reached may be about to start: nobody
+// listens yet, or it says so itself, as while it recovers from a crash.
+func Starting(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "57P03" {
+		return true
+	}
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) // of a socket
+}
 
 // Connect opens a single connection, for work that needs a session of its own.
 func Connect(ctx context.Context, url, appName string) (*pgx.Conn, error) {

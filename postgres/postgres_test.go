@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -103,6 +105,30 @@ func TestAnUnreadableURLIsNotRepeated(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%s: %v", url, err)
 			}
+		}
+	}
+}
+
+func TestAServerThatIsStartingIsKnown(t *testing.T) {
+	t.Parallel()
+	socket := "postgres:///none?host=" + url.QueryEscape(t.TempDir())
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	listener.Close()
+	_, refused := postgres.Connect(t.Context(), "postgres://"+listener.Addr().String()+"/none", "test")
+	_, missing := postgres.Connect(t.Context(), socket, "test")
+	for _, c := range []struct {
+		err      error
+		starting bool
+	}{
+		{refused, true},
+		{missing, true},
+		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "57P03"}), true},
+		{&pgconn.PgError{Code: "28P01"}, false},
+		{context.DeadlineExceeded, false},
+		{nil, false},
+	} {
+		if got := postgres.Starting(c.err); got != c.starting {
+			t.Errorf("%v: starting %v", c.err, got)
 		}
 	}
 }
