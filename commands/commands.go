@@ -123,8 +123,10 @@ type Call struct {
 	// sliced says that the call is one of many, for which the caller holds one place of
 	// Slices.
 	sliced bool
-	// IfMatch is the revision that the caller expects, or nil.
-	IfMatch *eventstore.Revision
+	// IfMatch is the revision that the caller expects, or nil. IfMatchUser is the user
+	// whose revision it is, where the caller says that.
+	IfMatch     *eventstore.Revision
+	IfMatchUser id.User
 	// IfExists and IfNoneMatch say that the caller expects something, or nothing,
 	// to be there, where the command could do both.
 	IfExists, IfNoneMatch bool
@@ -172,7 +174,7 @@ func (c *Commands) server() int64 {
 // caller expects are of the own stream. The other stream must be changed even where a first
 // run did so, since that may have been undone; so no id is derived.
 func (c Call) unconditional() Call {
-	c.Seed, c.Request, c.IfMatch = nil, "", nil
+	c.Seed, c.Request, c.IfMatch, c.IfMatchUser = nil, "", nil, ""
 	return c
 }
 

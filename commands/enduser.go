@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -83,6 +84,9 @@ func (c *Commands) newUser(call Call) named {
 // follows the erasure. The first event made the user, and is the only one that a request
 // with an Idempotency-Key may have recorded.
 func (c *Commands) executeUser(ctx context.Context, call Call, user id.User, assumeNew bool, decide decide[domain.EndUser]) (Outcome, error) {
+	if call.IfMatchUser != "" && call.IfMatchUser != user { // that one was erased, and this one has its external id
+		call.IfMatch = new(eventstore.Revision(math.MinInt64))
+	}
 	return execute(ctx, c, call, eventstore.UserStream(call.Client, user), assumeNew, c.ends, decide)
 }
 

@@ -95,7 +95,7 @@ func TestAUserIsPutOverTheAPI(t *testing.T) {
 	const path = "/api/v1/users/ext:my%20u1"
 	made := a.send("PUT", path, `{"traits":{"a":1}}`, header("If-None-Match", "*"))
 	user := want[httpapi.User](t, http.StatusCreated, made)
-	if user.ExternalID != "my u1" || made.Header.Get("Location") != "/api/v1/users/"+string(user.ID) || made.Header.Get("ETag") != `"0"` || made.Header.Get("X-Kindred-Position") == "" {
+	if user.ExternalID != "my u1" || made.Header.Get("Location") != "/api/v1/users/"+string(user.ID) || made.Header.Get("ETag") != httpapi.UserETag(user.ID, 0) || made.Header.Get("X-Kindred-Position") == "" {
 		t.Errorf("%+v, %v", user, made.Header)
 	}
 	wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("PUT", path, `{}`, header("If-None-Match", "*")))
@@ -106,9 +106,9 @@ func TestAUserIsPutOverTheAPI(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	for n, body := range []string{`{"external_id":"my u1","traits":{"b":2}}`, `{"traits":{"b":2}}`} {
-		changed := a.send("PUT", path, body, header("If-Match", fmt.Sprintf(`"%d"`, n)))
+		changed := a.send("PUT", path, body, header("If-Match", httpapi.UserETag(user.ID, int64(n))))
 		got := want[httpapi.User](t, http.StatusOK, changed)
-		if got.ID != user.ID || string(got.Traits) != `{"b":2}` || changed.Header.Get("ETag") != `"1"` || changed.Header.Get("Location") != "" {
+		if got.ID != user.ID || string(got.Traits) != `{"b":2}` || changed.Header.Get("ETag") != httpapi.UserETag(user.ID, 1) || changed.Header.Get("Location") != "" {
 			t.Errorf("%+v, %v", got, changed.Header)
 		}
 	}
@@ -117,4 +117,21 @@ func TestAUserIsPutOverTheAPI(t *testing.T) {
 	}
 	want[httpapi.User](t, http.StatusOK, a.send("PUT", "/api/v1/users/"+string(user.ID), `{}`))
 	wantProblem(t, http.StatusNotFound, "user_unknown", a.send("PUT", "/api/v1/users/usr_00000000000000000000000000", `{}`))
+
+	// The next user of the external id is another object, whatever its revision.
+	wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("PUT", path, `{}`, header("If-Match", `"2"`)))
+	tag := a.get(path).Header.Get("ETag")
+	want[struct{}](t, http.StatusNoContent, a.send("DELETE", path, "", header("If-Match", tag)))
+	for n := range 3 {
+		a.send("PUT", path, fmt.Sprintf(`{"traits":{"n":%d}}`, n))
+	}
+	for _, method := range []string{"PUT", "PATCH"} {
+		wantProblem(t, http.StatusPreconditionFailed, "stale", a.send(method, path, `{"traits":{}}`, header("If-Match", tag)))
+	}
+	wantProblem(t, http.StatusPreconditionFailed, "stale", a.send("DELETE", path, "", header("If-Match", tag)))
+	next := a.get(path)
+	if got := want[httpapi.User](t, http.StatusOK, next); got.ID == user.ID || string(got.Traits) != `{"n":2}` {
+		t.Errorf("%+v", got)
+	}
+	want[struct{}](t, http.StatusNoContent, a.send("DELETE", path, "", header("If-Match", next.Header.Get("ETag"))))
 }

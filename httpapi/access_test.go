@@ -139,7 +139,7 @@ func TestMethodsAndPaths(t *testing.T) {
 		}
 	}
 	answer, body := e.send("HEAD", users+"/"+user, nil, token("full")...)
-	if answer.StatusCode != 200 || body != "" || answer.Header.Get("ETag") != `"3"` || answer.ContentLength <= 0 {
+	if answer.StatusCode != 200 || body != "" || answer.Header.Get("ETag") != `"3.`+user+`"` || answer.ContentLength <= 0 {
 		t.Errorf("HEAD: %d, %q, ETag %s, length %d", answer.StatusCode, body, answer.Header.Get("ETag"), answer.ContentLength)
 	}
 }
@@ -147,17 +147,28 @@ func TestMethodsAndPaths(t *testing.T) {
 func TestPreconditions(t *testing.T) {
 	e := serve(t, nil)
 	three, before, never := int64(3), int64(-1), int64(math.MinInt64)
-	for tag, want := range map[string]*int64{
-		"": nil, "*": nil, `"3"`: &three, ` "3" `: &three, `"-1"`: &before, // of traits that nothing was learnt of
-		`W/"3"`: &never, `W/"-1"`: &never, `"03"`: &never, `"abc"`: &never, `""`: &never,
+	const segment = "/api/v1/segments/seg_00000000000000000000000001"
+	for path, tags := range map[string]map[string]*int64{
+		segment: {
+			"": nil, "*": nil, `"3"`: &three, ` "3" `: &three, `"-1"`: &before, // of traits that nothing was learnt of
+			`W/"3"`: &never, `W/"-1"`: &never, `"03"`: &never, `"abc"`: &never, `""`: &never, `"3.` + user + `"`: &never, `"3."`: &never,
+		},
+		users + "/ext:u1": {
+			"": nil, `"3.` + user + `"`: &three, `"3"`: &never, `"3."`: &never, `"03.` + user + `"`: &never, `W/"3.` + user + `"`: &never,
+		},
 	} {
-		headers := token("full")
-		if tag != "" {
-			headers = append(headers, "If-Match", tag)
-		}
-		answer, _ := e.send("DELETE", users+"/"+user, nil, headers...)
-		if diff := cmp.Diff(want, e.service.call.IfMatch); answer.StatusCode != 204 || diff != "" {
-			t.Errorf("If-Match %s: %d %s", tag, answer.StatusCode, diff)
+		for tag, want := range tags {
+			headers := token("full")
+			if tag != "" {
+				headers = append(headers, "If-Match", tag)
+			}
+			answer, _ := e.send("DELETE", path, nil, headers...)
+			if diff := cmp.Diff(want, e.service.call.IfMatch); answer.StatusCode != 204 || diff != "" {
+				t.Errorf("%s, If-Match %s: %d %s", path, tag, answer.StatusCode, diff)
+			}
+			if of := e.service.call.IfMatchUser; (of == user) != (path != segment && want == &three) || of != user && of != "" {
+				t.Errorf("%s, If-Match %s: a tag of the user %q", path, tag, of)
+			}
 		}
 	}
 	e.problem(422, "invalid", "DELETE", users+"/"+user, "", append(token("full"), "If-Match", `"1", "2"`)...)

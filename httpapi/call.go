@@ -75,8 +75,9 @@ type Call struct {
 	BodyMAC        string
 
 	// IfMatch is the revision that the object must have; nil: any. It is noRevision
-	// for a tag that no object has.
-	IfMatch *int64
+	// for a tag that no object has. IfMatchUser is the user that the tag is of, or empty.
+	IfMatch     *int64
+	IfMatchUser id.User
 	// IfExists and IfNoneMatch: the object must, or must not, be there.
 	IfExists, IfNoneMatch bool
 

@@ -109,7 +109,7 @@ func (s *service) user(traits json.RawMessage) httpapi.User {
 
 func (s *service) GetUser(_ context.Context, r httpapi.GetUserRequestObject) (httpapi.GetUserResponseObject, error) {
 	s.userID = r.UserID
-	return httpapi.GetUser200JSONResponse{Body: s.user(s.traits), Headers: httpapi.GetUser200ResponseHeaders{ETag: httpapi.ETag(3)}}, nil
+	return httpapi.GetUser200JSONResponse{Body: s.user(s.traits), Headers: httpapi.GetUser200ResponseHeaders{ETag: httpapi.UserETag(user, 3)}}, nil
 }
 
 func (s *service) EraseUser(ctx context.Context, _ httpapi.EraseUserRequestObject) (httpapi.EraseUserResponseObject, error) {
@@ -117,6 +117,13 @@ func (s *service) EraseUser(ctx context.Context, _ httpapi.EraseUserRequestObjec
 	s.call = httpapi.CallFrom(ctx)
 	s.mu.Unlock()
 	return httpapi.EraseUser204Response{Headers: httpapi.EraseUser204ResponseHeaders{XKindredPosition: "00000000000000ff"}}, nil
+}
+
+func (s *service) RetireSegment(ctx context.Context, _ httpapi.RetireSegmentRequestObject) (httpapi.RetireSegmentResponseObject, error) {
+	s.mu.Lock()
+	s.call = httpapi.CallFrom(ctx)
+	s.mu.Unlock()
+	return httpapi.RetireSegment204Response{Headers: httpapi.RetireSegment204ResponseHeaders{XKindredPosition: "00000000000000ff"}}, nil
 }
 
 func (s *service) ImportUsers(ctx context.Context, r httpapi.ImportUsersRequestObject) (httpapi.ImportUsersResponseObject, error) {

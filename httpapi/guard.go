@@ -196,8 +196,7 @@ func readHeaders(r *http.Request, x *exchange) error {
 		}
 	}
 	if x.op.conditional {
-		var err error
-		if x.call.IfMatch, err = ifMatch(r.Header.Values(headerIfMatch)); err != nil {
+		if err := x.ifMatch(r.Header.Values(headerIfMatch)); err != nil {
 			return err
 		}
 		x.call.IfExists = x.call.IfMatch == nil && r.Header.Get(headerIfMatch) != ""
@@ -212,22 +211,23 @@ func readHeaders(r *http.Request, x *exchange) error {
 }
 
 // ifMatch reads an If-Match (RFC 9110, section 13.1.1) with one entity tag.
-func ifMatch(given []string) (*int64, error) {
+func (x *exchange) ifMatch(given []string) error {
 	if len(given) == 0 || len(given) == 1 && strings.TrimSpace(given[0]) == "*" {
-		return nil, nil
+		return nil
 	}
 	tag := strings.TrimSpace(given[0])
 	if len(given) > 1 || strings.Contains(tag, ",") {
-		return nil, fault.NewInvalid(fault.Field{Pointer: headerIfMatch, Detail: "must be one entity tag"})
+		return fault.NewInvalid(fault.Field{Pointer: headerIfMatch, Detail: "must be one entity tag"})
 	}
 	if opaque := strings.TrimPrefix(tag, "W/"); len(opaque) < 2 || opaque[0] != '"' || !strings.HasSuffix(opaque, `"`) {
-		return nil, fault.NewInvalid(fault.Field{Pointer: headerIfMatch, Detail: `must be an entity tag, in its quotes, as in "3"`})
+		return fault.NewInvalid(fault.Field{Pointer: headerIfMatch, Detail: `must be an entity tag, in its quotes, as in "3"`})
 	}
-	revision, err := strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
-	if err != nil || ETag(revision) != tag {
-		revision = noRevision
+	user, revision, ok := readETag(tag)
+	if !ok || (user != "") != x.op.ofUser {
+		user, revision = "", noRevision
 	}
-	return &revision, nil
+	x.call.IfMatch, x.call.IfMatchUser = &revision, user
+	return nil
 }
 
 // receive takes the rest of a body that has not come at once.

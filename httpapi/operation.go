@@ -73,6 +73,7 @@ type operation struct {
 
 	repeatable  bool // takes an Idempotency-Key
 	conditional bool // takes an If-Match
+	ofUser      bool // its path names a user
 	making      bool // takes an If-None-Match
 	reads       bool // takes an X-Kindred-Consistency
 	looksUp     bool // shares statements with others of its kind
@@ -127,6 +128,7 @@ func newOperation(doc *openapi3.T, method, path string, shared openapi3.Paramete
 			op.query = append(op.query, p.Value)
 			op.waits = op.waits || p.Value.Name == queryWait
 		case p.Value.In == openapi3.ParameterInPath: // its route reads it
+			op.ofUser = op.ofUser || p.Value.Name == "user_id"
 		case p.Value.Name == headerIdempotencyKey:
 			op.repeatable = true
 		case p.Value.Name == headerIfMatch:

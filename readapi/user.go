@@ -100,7 +100,7 @@ func (a *API) GetUser(ctx context.Context, r httpapi.GetUserRequestObject) (http
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.UserAnswer{User: userBody(found), ETag: httpapi.ETag(int64(found.Revision))}, nil
+	return httpapi.UserAnswer{User: userBody(found), ETag: httpapi.UserETag(found.ID, int64(found.Revision))}, nil
 }
 
 // ListMatches lists the matches that were recorded for a user.

@@ -18,7 +18,7 @@ func (a *API) CreateUser(ctx context.Context, r httpapi.CreateUserRequestObject)
 		Body: userBody(ctx, user),
 		Headers: httpapi.CreateUser201ResponseHeaders{
 			Location: "/api/v1/users/" + string(user.ID),
-			ETag:     etag(user.Outcome), XKindredPosition: position(user.Outcome),
+			ETag:     userETag(user), XKindredPosition: position(user.Outcome),
 		},
 	}, nil
 }
@@ -31,7 +31,7 @@ func (a *API) PutUser(ctx context.Context, r httpapi.PutUserRequestObject) (http
 		return nil, err
 	}
 	put := httpapi.UserPut{
-		UserAnswer: httpapi.UserAnswer{User: userBody(ctx, user), ETag: etag(user.Outcome)},
+		UserAnswer: httpapi.UserAnswer{User: userBody(ctx, user), ETag: userETag(user)},
 		Position:   position(user.Outcome),
 	}
 	if made {
@@ -49,7 +49,7 @@ func (a *API) ChangeUser(ctx context.Context, r httpapi.ChangeUserRequestObject)
 	return httpapi.ChangeUser200JSONResponse{
 		Body: userBody(ctx, user),
 		Headers: httpapi.ChangeUser200ResponseHeaders{
-			ETag: etag(user.Outcome), XKindredPosition: position(user.Outcome),
+			ETag: userETag(user), XKindredPosition: position(user.Outcome),
 		},
 	}, nil
 }
@@ -64,6 +64,8 @@ func (a *API) EraseUser(ctx context.Context, r httpapi.EraseUserRequestObject) (
 		Headers: httpapi.EraseUser204ResponseHeaders{XKindredPosition: position(outcome)},
 	}, nil
 }
+
+func userETag(u commands.User) string { return httpapi.UserETag(u.ID, int64(u.Outcome.Revision)) }
 
 // orEmpty are the traits of a user for whom none were given.
 func orEmpty(traits httpapi.Traits) json.RawMessage {

@@ -55,7 +55,7 @@ func call(ctx context.Context) commands.Call {
 		Client: p.Client, Member: p.Member, Actor: p.Actor(),
 		Correlation: string(c.ID), Trace: eventstore.TraceOf(ctx), Seed: c.Seed, Request: c.BodyMAC,
 	}
-	out.IfExists, out.IfNoneMatch = c.IfExists, c.IfNoneMatch
+	out.IfExists, out.IfNoneMatch, out.IfMatchUser = c.IfExists, c.IfNoneMatch, c.IfMatchUser
 	if c.IfMatch != nil {
 		revision := eventstore.Revision(*c.IfMatch)
 		out.IfMatch = &revision
