@@ -186,14 +186,11 @@ func readHeaders(r *http.Request, x *exchange) error {
 			return err
 		}
 	}
-	if x.op.reads {
-		switch r.Header.Get(headerConsistency) {
-		case "":
-		case "eventual":
-			x.call.Eventual = true
-		default:
+	if given := r.Header.Values(headerConsistency); x.op.reads && len(given) > 0 {
+		if len(given) > 1 || given[0] != "eventual" {
 			return fault.NewInvalid(fault.Field{Pointer: headerConsistency, Detail: "must be one of eventual"})
 		}
+		x.call.Eventual = true
 	}
 	if x.op.conditional {
 		if err := x.ifMatch(r.Header.Values(headerIfMatch)); err != nil {

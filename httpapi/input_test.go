@@ -222,13 +222,19 @@ func TestHeadersThatSayTwoThingsOrNoneAreRefused(t *testing.T) {
 		{"If-Match", []string{`"12`}, noTag},
 		{"If-None-Match", []string{"*", "*"}, "must be *"},
 		{"If-None-Match", []string{`"0"`}, "must be *"},
+		{"X-Kindred-Consistency", []string{"strong"}, "must be one of eventual"},
+		{"X-Kindred-Consistency", []string{""}, "must be one of eventual"},
+		{"X-Kindred-Consistency", []string{"eventual", "eventual"}, "must be one of eventual"},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), "PUT", e.url+users+"/ext:a", strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.header == "Idempotency-Key" {
+		switch c.header {
+		case "Idempotency-Key":
 			r.Method, r.URL.Path = "POST", users
+		case "X-Kindred-Consistency":
+			r.Method = "GET"
 		}
 		r.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {token("full")[1]}, c.header: c.given}
 		response, err := e.client.Do(r)

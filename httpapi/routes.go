@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gorilla/mux"
@@ -14,8 +15,9 @@ import (
 // routes one after the other, each with a regular expression for which it escapes the path anew,
 // and the contract and the documentation have hundreds of them.
 type routes struct {
-	near map[routeKey]*mux.Router
-	none http.Handler // answers a request that has no route
+	near  map[routeKey]*mux.Router
+	fixed map[string][]string // the methods of each path without a variable, such as /users/import, which is no /users/{user_id}
+	none  http.Handler        // answers a request that has no route
 }
 
 // routeKey is what tells most routes apart.
@@ -56,7 +58,7 @@ func newRouter() *mux.Router { return mux.NewRouter().UseEncodedPath().SkipClean
 
 // newRoutes serves the routes that all has by now, and with none what has no route.
 func newRoutes(all *mux.Router, middleware mux.MiddlewareFunc, none http.Handler) (*routes, error) {
-	r := &routes{near: map[routeKey]*mux.Router{}, none: none}
+	r := &routes{near: map[routeKey]*mux.Router{}, fixed: map[string][]string{}, none: none}
 	return r, all.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		path, err := route.GetPathTemplate()
 		if err != nil {
@@ -65,6 +67,9 @@ func newRoutes(all *mux.Router, middleware mux.MiddlewareFunc, none http.Handler
 		methods, err := route.GetMethods()
 		if err != nil {
 			return fmt.Errorf("route %s: %w", route.GetName(), err)
+		}
+		if !strings.Contains(path, "{") {
+			r.fixed[path] = append(r.fixed[path], methods...)
 		}
 		for _, method := range methods {
 			key := keyOf(method, path)
@@ -83,16 +88,25 @@ func newRoutes(all *mux.Router, middleware mux.MiddlewareFunc, none http.Handler
 }
 
 func (r *routes) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	if near := r.near[keyOf(request.Method, request.URL.EscapedPath())]; near != nil {
+	if near := r.of(request); near != nil {
 		near.ServeHTTP(w, request)
 		return
 	}
 	r.none.ServeHTTP(w, request)
 }
 
+// of is the router that may have the request's route, or nil.
+func (r *routes) of(request *http.Request) *mux.Router {
+	path := request.URL.EscapedPath()
+	if methods, fixed := r.fixed[path]; fixed && !slices.Contains(methods, request.Method) {
+		return nil
+	}
+	return r.near[keyOf(request.Method, path)]
+}
+
 // has says whether a request has a route.
 func (r *routes) has(request *http.Request) bool {
-	near, match := r.near[keyOf(request.Method, request.URL.EscapedPath())], mux.RouteMatch{}
+	near, match := r.of(request), mux.RouteMatch{}
 	return near != nil && near.Match(request, &match) && match.MatchErr == nil
 }
 
