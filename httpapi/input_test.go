@@ -108,8 +108,8 @@ func TestOtherSchemas(t *testing.T) {
 		{"numbers", users + "/" + user + "/matches", `{"limit":101,"record":"yes"}`, []httpapi.FieldError{
 			{Pointer: "/limit", Detail: "must be at most 100"}, {Pointer: "/record", Detail: "must be a boolean"},
 		}},
-		{"no whole number", users + "/" + user + "/matches", `{"limit":1.5}`, []httpapi.FieldError{{Pointer: "/limit", Detail: "must be an integer"}}},
-		{"a huge number", users + "/" + user + "/matches", `{"limit":1e999}`, []httpapi.FieldError{{Pointer: "/limit", Detail: "must be an integer"}}},
+		{"no whole number", users + "/" + user + "/matches", `{"limit":1.5}`, []httpapi.FieldError{{Pointer: "/limit", Detail: "must be an integer from 1 to 100"}}},
+		{"a huge number", users + "/" + user + "/matches", `{"limit":1e999}`, []httpapi.FieldError{{Pointer: "/limit", Detail: "must be an integer from 1 to 100"}}},
 		{"a whole number that is not written as one", users + "/" + user + "/matches", `{"limit":1e1}`, []httpapi.FieldError{{Pointer: "/limit", Detail: "must be an integer, in digits"}}},
 		{"a short password", "/auth/signup", `{"email":"a","password":"1234567","company_name":"A"}`, []httpapi.FieldError{
 			{Pointer: "/email", Detail: "must have at least 3 characters"},
@@ -256,10 +256,10 @@ func TestQueries(t *testing.T) {
 	tests := map[string]httpapi.FieldError{
 		"limit=0":                                   {Pointer: "limit", Detail: "must be at least 1"},
 		"limit=201":                                 {Pointer: "limit", Detail: "must be at most 200"},
-		"limit=many":                                {Pointer: "limit", Detail: "must be an integer"},
+		"limit=many":                                {Pointer: "limit", Detail: "must be an integer from 1 to 200"},
 		"limit=":                                    {Pointer: "limit", Detail: "must not be empty"},
 		"limit=1&limit=2":                           {Pointer: "limit", Detail: "is given more than once"},
-		"limit=99999999999999999999":                {Pointer: "limit", Detail: "must be an integer"},
+		"limit=99999999999999999999":                {Pointer: "limit", Detail: "must be an integer from 1 to 200"},
 		"colour=red":                                {Pointer: "colour", Detail: "is not a known parameter"},
 		"external_id=a%00":                          {Pointer: "external_id", Detail: "holds control characters or is not valid UTF-8"},
 		"external_id=%ff":                           {Pointer: "external_id", Detail: "holds control characters or is not valid UTF-8"},

@@ -241,6 +241,8 @@ func mustBe(schema *openapi3.Schema) string {
 		return "must be a time as in 2026-01-31T12:00:00Z"
 	case len(types) != 1:
 		return "is not valid"
+	case schema.Type.Is(openapi3.TypeInteger) && schema.Min != nil && schema.Max != nil:
+		return fmt.Sprintf("must be an integer from %.0f to %.0f", *schema.Min, *schema.Max)
 	case strings.ContainsRune("aio", rune(types[0][0])):
 		return "must be an " + types[0]
 	default:
