@@ -24,8 +24,13 @@ func NewUserLines() UserLines {
 // Faults: invalid, invalid_csv, invalid_json, json_too_deep, too_many_values.
 func (l UserLines) Decode(line []byte) (NewUser, error) {
 	u, err := l.decode(line)
-	if refused := fault.As(err); refused != nil && bytes.HasPrefix(line, []byte("[")) {
-		refused.Detail = "The line begins a list of JSON. " + insteadOfList
+	if refused := fault.As(err); refused != nil {
+		switch {
+		case bytes.HasPrefix(line, []byte("[")):
+			refused.Detail = "The line begins a list of JSON. " + insteadOfList
+		case string(bytes.TrimSpace(line)) == "{":
+			refused.Detail = "The line begins an object that goes on in the next ones. Write each object in one line: jq -c . makes that of it."
+		}
 	}
 	return u, err
 }

@@ -79,6 +79,11 @@ func TestUserLines(t *testing.T) {
 			t.Errorf("%s: %v, want %s", line, err, code)
 		}
 	}
+	for _, line := range []string{"{", "{ \r"} {
+		if _, err := lines.Decode([]byte(line)); !fault.Is(err, "invalid_json") || !strings.Contains(err.Error(), "Write each object in one line") {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
 }
 
 // However a line looks, it is read as the schema and encoding/json do.
