@@ -145,7 +145,7 @@ for (const choice of document.querySelectorAll("select[data-go]")) {
 const live = document.querySelector("[data-live]");
 if (live && "EventSource" in window) {
   const list = live.querySelector("tbody"), state = document.querySelector("[data-live-state]");
-  const say = (text) => { state.hidden = false; state.textContent = text; };
+  const say = (text) => { state.hidden = false; if (state.textContent !== text) state.textContent = text; }; // which readers of screens say aloud
   let source, again;
   const follow = () => {
     source?.close();
