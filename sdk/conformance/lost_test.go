@@ -98,7 +98,7 @@ func TestAPUTWithAConditionIsNotRepeatedAfterALostAnswer(t *testing.T) {
 				t.Errorf("after %d requests: %v", len(s.seen()), f)
 			}
 			d.client("c", s.URL, command{"timeout_ms": 500, "token": tokenOf(1)})
-			if f := d.fails("timeout", "c", "users.put", conditional); !strings.Contains(f.Message, doubt) {
+			if f := d.fails("timeout", "c", "users.put", conditional); !strings.Contains(f.Message, doubt) || !strings.Contains(f.Message, "took too long: ") {
 				t.Errorf("a call that took too long ended with %v", f)
 			}
 		}

@@ -204,7 +204,10 @@ export class Caller {
         const doubt = isLost(fault) && !repeatable ? "; it may have taken effect" : "";
         if (fault instanceof KindredError) Object.assign(fault, { attempts, message: fault.message + doubt });
         options.signal?.throwIfAborted();
-        if (over.aborted) throw Object.assign(new TimeoutError(`the call took too long${doubt}`, { cause: fault }), { attempts });
+        if (over.aborted) {
+          const why = fault instanceof KindredError ? `: ${fault.message}` : "";
+          throw Object.assign(new TimeoutError(`the call took too long${why}`, { cause: fault }), { attempts });
+        }
         if (fault instanceof Final) throw fault.fault;
         if (fault instanceof RefusedError && fault.status === 401 && !r.open && !renewed && used && !used.fixed) {
           renewed = true;

@@ -225,12 +225,12 @@ class Caller:
             fault.attempts = attempts
             if lost and r.method == "DELETE" and common.is_gone(fault):
                 return None  # the one before has done it
-            doubt = ""
             if common.is_lost(fault):
-                lost, doubt = True, "" if repeatable else "; it may have taken effect"
-                fault.args = (f"{fault}{doubt}",)
+                lost = True
+                if not repeatable:
+                    fault.args = (f"{fault}; it may have taken effect",)
             if time.monotonic() >= deadline:
-                late = TookTooLongError(f"the call took too long{doubt}")
+                late = TookTooLongError(f"the call took too long: {fault}")
                 late.attempts = attempts
                 raise late from fault
             if isinstance(fault, RefusedError) and fault.status == 401 and used and not used.fixed and not renewed:
